@@ -1,1 +1,3 @@
-//! x
+//! Claimlock: idempotency keys and locks over gRPC, for services in any language.
+
+pub mod domain;

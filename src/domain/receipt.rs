@@ -1,0 +1,184 @@
+//! A receipt: enough of a grant for its result to be stored even where the record was lost meanwhile.
+//!
+//! It binds tenant, scope, key, token and fields by a SHA-256 over all of them. That catches a receipt handed
+//! in for another claim. It is no seal, and need not be one: whoever may complete a key may claim it as well,
+//! so a forged receipt gains nothing that a claim would not; only a fencing token from the far future could do
+//! harm, and is refused.
+
+use super::duration::{Millis, Retention};
+use super::failure::Refused;
+use super::fingerprint::Fingerprint;
+use super::name::ClaimId;
+use super::token::ClaimToken;
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+const VERSION: u8 = 1;
+const DIGEST_BYTES: usize = 32;
+/// How far a fencing token may be ahead of the highest seen, in microseconds: a day.
+const FENCE_SLACK: i64 = 24 * 3600 * 1_000_000;
+
+/// What a receipt says of a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Receipt {
+    /// When the record of the claim would expire: microseconds on Redis's clock.
+    pub expires_at: i64,
+    /// The grant's fencing token.
+    pub fencing_token: i64,
+    /// The grant's attempt.
+    pub attempt: i64,
+    /// The claim's retention.
+    pub retention: Retention,
+    /// What was asked for.
+    pub fingerprint: Fingerprint,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Fields {
+    expires_at: i64,
+    fencing_token: i64,
+    attempt: i64,
+    retention_ms: u64,
+    fingerprint: Vec<u8>,
+}
+
+impl Receipt {
+    /// The opaque bytes that a caller gets: version, digest, fields.
+    pub fn issue(&self, claim: &ClaimId, token: &ClaimToken) -> Vec<u8> {
+        let fields = postcard::to_stdvec(&Fields {
+            expires_at: self.expires_at,
+            fencing_token: self.fencing_token,
+            attempt: self.attempt,
+            retention_ms: self.retention.millis().get(),
+            fingerprint: self.fingerprint.as_bytes().to_vec(),
+        })
+        .expect("plain fields always serialize");
+        let mut bytes = vec![VERSION];
+        bytes.extend_from_slice(&digest(claim, token, &fields));
+        bytes.extend_from_slice(&fields);
+        bytes
+    }
+
+    /// Reads a receipt back if it was issued for this claim and token. `highest_seen` is the highest fencing token
+    /// that the service knows of.
+    pub fn parse(
+        bytes: &[u8],
+        claim: &ClaimId,
+        token: &ClaimToken,
+        highest_seen: i64,
+    ) -> Result<Self, Refused> {
+        let foreign = || Refused::invalid("receipt was not issued for this claim and token");
+        let Some((&VERSION, rest)) = bytes.split_first() else {
+            return Err(foreign());
+        };
+        let Some((bound, fields)) = rest.split_at_checked(DIGEST_BYTES) else {
+            return Err(foreign());
+        };
+        if bound != digest(claim, token, fields) {
+            return Err(foreign());
+        }
+        let fields: Fields = postcard::from_bytes(fields).map_err(|_| foreign())?;
+        let honest = (1..=highest_seen.saturating_add(FENCE_SLACK)).contains(&fields.fencing_token)
+            && fields.attempt >= 1
+            && fields.expires_at >= 0;
+        if !honest {
+            return Err(foreign());
+        }
+        Ok(Self {
+            expires_at: fields.expires_at,
+            fencing_token: fields.fencing_token,
+            attempt: fields.attempt,
+            retention: Retention::largest(Millis::new(fields.retention_ms)),
+            fingerprint: Fingerprint::stored(fields.fingerprint),
+        })
+    }
+}
+
+fn digest(claim: &ClaimId, token: &ClaimToken, fields: &[u8]) -> [u8; DIGEST_BYTES] {
+    let mut hash = Sha256::new();
+    for part in [
+        b"claimlock-receipt-1",
+        claim.tenant.as_str().as_bytes(),
+        claim.scope.as_str().as_bytes(),
+        claim.key.as_str().as_bytes(),
+        token.as_str().as_bytes(),
+        fields,
+    ] {
+        hash.update((part.len() as u64).to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::fingerprint::Content;
+    use super::super::name::{IdempotencyKey, Operation, Scope, Tenant};
+    use super::*;
+
+    fn claim(scope: &str, key: &str) -> ClaimId {
+        ClaimId {
+            tenant: Tenant::or_default(String::new()).expect("the default tenant"),
+            scope: Scope::parse(scope.to_owned()).expect("a scope"),
+            key: IdempotencyKey::parse(key.to_owned()).expect("a key"),
+        }
+    }
+
+    fn token(text: &str) -> ClaimToken {
+        ClaimToken::parse(text.repeat(16)).expect("a token")
+    }
+
+    fn receipt() -> Receipt {
+        let operation = Operation::parse("op".to_owned()).expect("an operation");
+        Receipt {
+            expires_at: 1_764_513_600_123_456,
+            fencing_token: 1_764_513_600_000_001,
+            attempt: 3,
+            retention: Retention::largest(Millis::new(86_400_000)),
+            fingerprint: Fingerprint::of(&operation, Content::Raw(b"x")).expect("a fingerprint"),
+        }
+    }
+
+    #[test]
+    fn a_receipt_reads_back_for_its_own_claim_only() {
+        let bytes = receipt().issue(&claim("s", "k"), &token("a"));
+        assert!(bytes.len() <= 256, "{} bytes", bytes.len());
+        let highest = receipt().fencing_token;
+        assert_eq!(
+            Receipt::parse(&bytes, &claim("s", "k"), &token("a"), highest),
+            Ok(receipt())
+        );
+        assert!(Receipt::parse(&bytes, &claim("s", "l"), &token("a"), highest).is_err());
+        assert!(Receipt::parse(&bytes, &claim("t", "k"), &token("a"), highest).is_err());
+        assert!(Receipt::parse(&bytes, &claim("s", "k"), &token("b"), highest).is_err());
+    }
+
+    #[test]
+    fn a_receipt_that_was_touched_anywhere_is_refused() {
+        let bytes = receipt().issue(&claim("s", "k"), &token("a"));
+        for i in 0..bytes.len() {
+            let mut touched = bytes.clone();
+            touched[i] ^= 1;
+            let result = Receipt::parse(&touched, &claim("s", "k"), &token("a"), i64::MAX / 2);
+            assert!(result.is_err(), "byte {i}");
+        }
+        for length in 0..bytes.len() {
+            let result = Receipt::parse(
+                &bytes[..length],
+                &claim("s", "k"),
+                &token("a"),
+                i64::MAX / 2,
+            );
+            assert!(result.is_err(), "length {length}");
+        }
+    }
+
+    #[test]
+    fn a_fencing_token_from_the_far_future_is_refused() {
+        let mut forged = receipt();
+        forged.fencing_token = (1 << 53) - 1;
+        let bytes = forged.issue(&claim("s", "k"), &token("a"));
+        let highest = receipt().fencing_token;
+        assert!(Receipt::parse(&bytes, &claim("s", "k"), &token("a"), highest).is_err());
+    }
+}
