@@ -1,0 +1,40 @@
+#!lua flags=allow-oom
+-- Releases a lock that is held with this token, never anybody else's. One script, because the token must still hold the
+-- lock in the moment in which it is released. A release that overtakes its own late acquisition must win: a token
+-- not seen yet is spent. Runs while memory is short, since it frees some.
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
+--   ARGV[4] token
+-- Returns after {now,
+--   'released', free_at}: free_at is when hold_at_least is over, now if it is not running; also to a repeat
+--   'lost', reason}: NOT_FOUND, TAKEN_OVER, LEASE_OVER, FORCED
+--   'late'}
+
+local token = ARGV[4]
+local h = holder_of(token)
+local reason, letter = spent(token, h)
+
+if letter == 'R' then
+  local running = h and h[RELEASED] == 1 and now < h[HOLD_UNTIL]
+  return {now, 'released', running and h[HOLD_UNTIL] or now}
+end
+if letter == 'U' then return {now, 'lost', 'NOT_FOUND'} end
+
+-- A release that comes after the lease ended still ends the lock_delay that it left behind.
+local delay_running = h and h[RELEASED] == 0 and now < h[LEASE_END] + h[DELAY]
+if reason and not delay_running then return {now, 'lost', reason} end
+
+if not delay_running and not is_live(h) then
+  spend(token, 'U', now + memory)
+  keep()
+  return {now, 'lost', 'NOT_FOUND'}
+end
+
+spend(token, 'R', math.max(now + memory, h[HOLD_UNTIL]))
+if now < h[HOLD_UNTIL] then
+  h[RELEASED], h[NONCE] = 1, ''
+  put(token, h)
+else
+  remove(token)
+end
+keep()
+return {now, 'released', math.max(now, h[HOLD_UNTIL])}

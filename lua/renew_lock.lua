@@ -1,0 +1,20 @@
+-- Extends the lease on a lock that is held. One script, because a lease that ended must never be revived.
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
+--   ARGV[4] token   ARGV[5] lease, ms; '' for that of the acquisition
+-- Returns after {now,
+--   'renewed', lease_end, fence}
+--   'lost', reason}: NOT_FOUND, RELEASED, TAKEN_OVER, LEASE_OVER, FORCED
+--   'late'}
+
+local token = ARGV[4]
+local h = holder_of(token)
+local reason = spent(token, h)
+if reason then return {now, 'lost', reason} end
+if not is_live(h) then return {now, 'lost', 'NOT_FOUND'} end
+
+-- Whoever renews has heard of the grant, which can no longer be undone.
+h[NONCE] = ''
+h[LEASE_END] = math.max(h[LEASE_END], now + (ARGV[5] == '' and h[LEASE] or ARGV[5] * 1000))
+put(token, h)
+keep()
+return {now, 'renewed', h[LEASE_END], h[FENCE]}

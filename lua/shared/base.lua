@@ -1,0 +1,29 @@
+-- Put in front of every script. Every script takes
+--   ARGV[1] not_after     microseconds on Redis's clock past which the call does nothing
+--   ARGV[2] highest_seen  the highest fencing token that the calling service has seen
+--   ARGV[3] memory        milliseconds for which tokens are remembered after their grant ended
+-- and returns {now, kind, ...}: now in microseconds on Redis's clock, kind a word. The kind 'late' means
+-- that not_after had passed and that nothing was done. Times are whole microseconds, which a Lua number
+-- holds exactly up to 2^53, the year 2255; they turn into text only through `text`, since tostring()
+-- would round them.
+
+local function text(number) return string.format('%.0f', number) end
+
+local time = redis.call('TIME')
+local now = time[1] * 1000000 + time[2]
+
+-- A command that lay in a stopped server or in a full socket must grant nothing when it is read at last:
+-- its caller was told that the store could not be asked.
+if now > tonumber(ARGV[1]) then return {now, 'late'} end
+
+local memory = tonumber(ARGV[3]) * 1000
+
+-- The next fencing token. Redis's clock keeps it growing where the record of the last one is gone, and
+-- what the service has seen keeps it growing where that clock was set back.
+local function mint(last)
+  return math.max(last + 1, now, tonumber(ARGV[2]) + 1)
+end
+
+local function expire_at(key, microseconds)
+  redis.call('PEXPIREAT', key, text(math.ceil(microseconds / 1000)))
+end

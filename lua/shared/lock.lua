@@ -1,0 +1,162 @@
+-- The holders of one resource, shared by all lock scripts.
+--   KEYS[1] holders  hash: token -> one packed string, a MessagePack array
+--   KEYS[2] ends     sorted set: token by the time from which it no longer counts
+--   KEYS[3] limits   sorted set: token by its max_holders, only of those that named one
+--   KEYS[4] spent    hash: token -> reason and times, and the two fields below, for `memory` after the last use
+-- A holder is live until its lease ends or it is released. It counts against others until lock_delay and
+-- hold_at_least are over as well. The sorted sets keep every script logarithmic in the number of holders.
+
+local HOLDERS, ENDS, LIMITS, SPENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+-- A token cannot contain '!'.
+local LAST_FENCE, LAST_GRANT = '!fence', '!granted'
+
+-- A holder. Times and durations are in microseconds; `released` is 1 while only hold_at_least runs. New fields go to
+-- the end.
+local FENCE, MODE, LEASE_END, LEASE, ACQUIRED_AT = 1, 2, 3, 4, 5
+local HOLD_UNTIL, DELAY, LIMIT, RELEASED, NONCE, HOLDER = 6, 7, 8, 9, 10, 11
+local EXCLUSIVE = 'EXCLUSIVE'
+
+-- How many expired holders one script clears away, so that none takes long.
+local CLEARED_AT_ONCE = 100
+-- A hash of up to 128 fields stays in Redis's compact form; tokens that never were granted are counted apart, so
+-- that no number of them pushes out a real one.
+local SPENT_MOST, SPENT_GRANTED, SPENT_UNSEEN = 126, 100, 16
+
+local function holder_of(token)
+  local packed = redis.call('HGET', HOLDERS, token)
+  return packed and cmsgpack.unpack(packed) or nil
+end
+
+local function is_live(h) return h ~= nil and h[RELEASED] == 0 and now < h[LEASE_END] end
+
+local function counts_until(h)
+  if h[RELEASED] == 1 then return h[HOLD_UNTIL] end
+  return math.max(h[HOLD_UNTIL], h[LEASE_END] + h[DELAY])
+end
+
+local function put(token, h)
+  redis.call('HSET', HOLDERS, token, cmsgpack.pack(h))
+  redis.call('ZADD', ENDS, text(counts_until(h)), token)
+end
+
+local function remove(token)
+  redis.call('HDEL', HOLDERS, token)
+  redis.call('ZREM', ENDS, token)
+  redis.call('ZREM', LIMITS, token)
+end
+
+-- Spent tokens are '<letter> <until> <lease_end>'. The letter: R released, F forced, L its lease ended, U never
+-- seen before it was released.
+local REASONS = {R = 'RELEASED', F = 'FORCED', U = 'RELEASED'}
+
+local function drop_oldest_spent()
+  local all = redis.call('HGETALL', SPENT)
+  local granted, unseen = {}, {}
+  for i = 1, #all, 2 do
+    local letter, until_time = string.match(all[i + 1], '^(%u) (%d+)')
+    if letter then
+      local class = letter == 'U' and unseen or granted
+      class[#class + 1] = {all[i], tonumber(until_time)}
+    end
+  end
+  local function keep_newest(class, most)
+    table.sort(class, function(a, b) return a[2] > b[2] end)
+    for i = #class, 1, -1 do
+      if i <= most and now < class[i][2] then break end
+      redis.call('HDEL', SPENT, class[i][1])
+    end
+  end
+  keep_newest(granted, SPENT_GRANTED)
+  keep_newest(unseen, SPENT_UNSEEN)
+end
+
+local function spend(token, letter, until_time, lease_end)
+  redis.call('HSET', SPENT, token, letter .. ' ' .. text(until_time) .. ' ' .. text(lease_end or 0))
+  if redis.call('HLEN', SPENT) > SPENT_MOST then drop_oldest_spent() end
+end
+
+-- Nobody may renew a lease that ended, whether or not somebody acquired the lock since.
+local function lease_over_reason(lease_end)
+  local last_grant = tonumber(redis.call('HGET', SPENT, LAST_GRANT) or 0)
+  return last_grant >= lease_end and 'TAKEN_OVER' or 'LEASE_OVER'
+end
+
+-- Why a token can no longer hold the lock, with the letter of its entry; nil for one that does or may.
+local function spent(token, h)
+  local entry = redis.call('HGET', SPENT, token)
+  if entry then
+    local letter, until_time, lease_end = string.match(entry, '^(%u) (%d+) (%d+)$')
+    if now < tonumber(until_time) then
+      return REASONS[letter] or lease_over_reason(tonumber(lease_end)), letter
+    end
+  end
+  if h and h[RELEASED] == 0 and now >= h[LEASE_END]
+    and now < math.max(h[LEASE_END] + memory, counts_until(h)) then
+    return lease_over_reason(h[LEASE_END]), 'L'
+  end
+  return nil
+end
+
+-- Clears away holders that no longer count, and remembers those whose lease ended.
+local function clear_ended()
+  local ended = redis.call('ZRANGEBYSCORE', ENDS, '-inf', text(now), 'LIMIT', 0, CLEARED_AT_ONCE)
+  for _, token in ipairs(ended) do
+    local h = holder_of(token)
+    remove(token)
+    if h and h[RELEASED] == 0 and now < h[LEASE_END] + memory then
+      spend(token, 'L', h[LEASE_END] + memory, h[LEASE_END])
+    end
+  end
+  return #ended
+end
+
+-- How many count now, and whether one of them is exclusive: then it is the only one.
+local function counting()
+  local count = redis.call('ZCOUNT', ENDS, '(' .. text(now), '+inf')
+  if count == 0 then return 0, false end
+  local last = redis.call('ZREVRANGE', ENDS, 0, 0)[1]
+  local h = holder_of(last)
+  return count, h ~= nil and h[MODE] == EXCLUSIVE
+end
+
+-- The smallest limit that one of those that count named; 0 for none.
+local function smallest_limit()
+  while true do
+    local first = redis.call('ZRANGE', LIMITS, 0, 0, 'WITHSCORES')
+    if #first == 0 then return 0 end
+    local ends = redis.call('ZSCORE', ENDS, first[1])
+    if ends and now < tonumber(ends) then return tonumber(first[2]) end
+    redis.call('ZREM', LIMITS, first[1])
+  end
+end
+
+local function last_end()
+  local last = redis.call('ZREVRANGE', ENDS, 0, 0, 'WITHSCORES')
+  return last[2] and tonumber(last[2]) or 0
+end
+
+-- Every key goes `memory` after its last use, or after the last holder counts no more.
+local function keep()
+  local latest = math.max(now, last_end()) + memory
+  for i = 1, #KEYS do expire_at(KEYS[i], latest) end
+end
+
+-- Up to `most` live holders, five values each: holder, fence, mode, acquired_at, lease_end.
+local function live_holders(most)
+  local found, offset = {}, 0
+  -- Those that only count are passed over, a bounded number of them.
+  for _ = 1, 4 do
+    local tokens = redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'LIMIT', offset, most)
+    for _, token in ipairs(tokens) do
+      local h = holder_of(token)
+      if is_live(h) and #found < most * 5 then
+        for _, value in ipairs({h[HOLDER], h[FENCE], h[MODE], h[ACQUIRED_AT], h[LEASE_END]}) do
+          found[#found + 1] = value
+        end
+      end
+    end
+    if #tokens < most or #found >= most * 5 then break end
+    offset = offset + most
+  end
+  return found
+end

@@ -1,0 +1,24 @@
+#!lua flags=allow-oom
+-- Takes back a grant whose caller went away before it was told. One script, because a repeat with the same
+-- token may be answered at any moment, and its grant must stand. Runs while memory is short: it frees some.
+--   KEYS[1] record, KEYS[2] response
+--   ARGV[4] token   ARGV[5] nonce of the call that created the grant
+-- Returns after {now,
+--   'undone'}: the record is as it was before the grant; only the fencing token stays used
+--   'kept'}: the grant is not that call's, or somebody has heard of it
+--   'late'}
+
+local token, nonce = ARGV[4], ARGV[5]
+
+local r = load()
+if not r or r[STATE] ~= IN_FLIGHT or r[TOKEN] ~= token or r[NONCE] ~= nonce then return {now, 'kept'} end
+
+local restored = r[BEFORE] == '' and blank() or cmsgpack.unpack(r[BEFORE])
+restored[FENCE] = r[FENCE]
+restored[SPENT] = {}
+for _, entry in ipairs(r[SPENT]) do
+  if entry[1] ~= restored[TOKEN] then restored[SPENT][#restored[SPENT] + 1] = entry end
+end
+if restored[STATE] == NONE then restored[LEASE_END] = now else restored[CHECKPOINT] = r[CHECKPOINT] end
+save(restored)
+return {now, 'undone'}
