@@ -1,3 +1,4 @@
 //! Claimlock: idempotency keys and locks over gRPC, for services in any language.
 
 pub mod domain;
+pub mod store;

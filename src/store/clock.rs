@@ -1,0 +1,153 @@
+//! What this service knows of Redis's clock.
+//!
+//! A reply that carries `TIME` bounds the difference between Redis's clock and ours from both sides: the clock was
+//! read after the call was sent and before its reply came. The lower bound is what deadlines are made from, so
+//! that a command never outlives the call that sent it. Replies narrow the bounds; one that contradicts them
+//! means that Redis's clock jumped.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+/// Clocks drift apart by far less than a millisecond in this time.
+const TRUSTED_FOR: Duration = Duration::from_secs(10);
+
+/// Redis's clock as seen from here, and the highest fencing token seen.
+#[derive(Debug)]
+pub(super) struct Clock {
+    /// Our monotonic clock counts from here.
+    origin: Instant,
+    bounds: Mutex<Option<Bounds>>,
+    highest_fence: AtomicI64,
+}
+
+/// Redis's clock less ours, in microseconds, is between the two.
+#[derive(Clone, Copy, Debug)]
+struct Bounds {
+    lower: i64,
+    upper: i64,
+    since: Instant,
+}
+
+impl Clock {
+    pub(super) fn new() -> Self {
+        Self {
+            origin: Instant::now(),
+            bounds: Mutex::new(None),
+            highest_fence: AtomicI64::new(0),
+        }
+    }
+
+    /// Takes note of a reply that said what time it was.
+    pub(super) fn observe(&self, sent: Instant, received: Instant, redis_micros: i64) {
+        let seen = Bounds {
+            lower: redis_micros - self.micros(received),
+            upper: redis_micros - self.micros(sent),
+            since: received,
+        };
+        let mut bounds = self
+            .bounds
+            .lock()
+            .expect("nothing panics while it holds the clock");
+        *bounds = Some(match *bounds {
+            Some(known) if known.agrees_with(&seen) => Bounds {
+                lower: known.lower.max(seen.lower),
+                upper: known.upper.min(seen.upper),
+                since: known.since,
+            },
+            _ => seen,
+        });
+    }
+
+    /// The moment on Redis's clock that is at or before `limit` on ours; 0, which has always passed, while nothing is known.
+    pub(super) fn not_after(&self, limit: Instant) -> i64 {
+        let bounds = self
+            .bounds
+            .lock()
+            .expect("nothing panics while it holds the clock");
+        bounds.map_or(0, |bounds| bounds.lower + self.micros(limit))
+    }
+
+    /// The highest fencing token that any reply carried, or that Redis's clock would make.
+    pub(super) fn highest_fence(&self) -> i64 {
+        self.highest_fence.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn saw_fence(&self, fence: i64) {
+        self.highest_fence.fetch_max(fence, Ordering::Relaxed);
+    }
+
+    fn micros(&self, at: Instant) -> i64 {
+        let micros =
+            |d: Duration| i64::try_from(d.as_micros()).expect("no process runs for 292,000 years");
+        match at.checked_duration_since(self.origin) {
+            Some(since) => micros(since),
+            None => -micros(self.origin.duration_since(at)),
+        }
+    }
+}
+
+impl Bounds {
+    fn agrees_with(&self, seen: &Bounds) -> bool {
+        seen.lower <= self.upper
+            && seen.upper >= self.lower
+            && seen.since.saturating_duration_since(self.since) < TRUSTED_FOR
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+
+    fn at(clock: &Clock, millis: u32) -> Instant {
+        clock.origin + MS * millis
+    }
+
+    #[test]
+    fn nothing_is_allowed_while_nothing_is_known() {
+        let clock = Clock::new();
+        assert_eq!(clock.not_after(at(&clock, 1000)), 0);
+    }
+
+    #[test]
+    fn a_deadline_is_never_later_on_redis_than_here() {
+        let clock = Clock::new();
+        // Sent at 10 ms, read at some moment up to 30 ms as 5,000,000 µs.
+        clock.observe(at(&clock, 10), at(&clock, 30), 5_000_000);
+        assert_eq!(clock.not_after(at(&clock, 30)), 5_000_000);
+        // A quicker reply narrows it: read at 40 ms to 42 ms.
+        clock.observe(at(&clock, 40), at(&clock, 42), 5_029_000);
+        assert_eq!(clock.not_after(at(&clock, 42)), 5_029_000);
+        // A slower one changes nothing.
+        clock.observe(at(&clock, 50), at(&clock, 90), 5_040_000);
+        assert_eq!(clock.not_after(at(&clock, 42)), 5_029_000);
+    }
+
+    #[test]
+    fn a_jump_of_redis_clock_is_noticed_in_either_direction() {
+        let clock = Clock::new();
+        clock.observe(at(&clock, 10), at(&clock, 11), 5_000_000);
+        clock.observe(at(&clock, 20), at(&clock, 21), 1_000_000);
+        assert_eq!(clock.not_after(at(&clock, 21)), 1_000_000);
+        clock.observe(at(&clock, 30), at(&clock, 31), 9_000_000);
+        assert_eq!(clock.not_after(at(&clock, 31)), 9_000_000);
+    }
+
+    #[test]
+    fn bounds_are_renewed_before_clocks_drift_apart() {
+        let clock = Clock::new();
+        clock.observe(at(&clock, 10), at(&clock, 11), 5_000_000);
+        clock.observe(at(&clock, 20_000), at(&clock, 20_100), 24_990_500);
+        assert_eq!(clock.not_after(at(&clock, 20_100)), 24_990_500);
+    }
+
+    #[test]
+    fn the_highest_fencing_token_only_grows() {
+        let clock = Clock::new();
+        clock.saw_fence(7);
+        clock.saw_fence(3);
+        assert_eq!(clock.highest_fence(), 7);
+    }
+}

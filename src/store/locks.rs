@@ -1,0 +1,216 @@
+//! The transitions of a lock: what each script is given, and what its reply means.
+
+use super::claims::{ASK_AGAIN_WITHIN, loss, optional, renewed};
+use super::reply::{Reply, defect};
+use super::{Store, keys, scripts};
+use crate::domain::claim::RenewOutcome;
+use crate::domain::failure::{Failure, Refused};
+use crate::domain::lock::{
+    AcquireLock, AcquireOutcome, Acquired, ForceReleaseLock, ForceReleased, Held, HolderInfo,
+    LockInfo, LockMode, ReleaseLock, ReleaseOutcome, RenewLock,
+};
+use crate::domain::name::LockId;
+use crate::domain::token::{LockToken, Nonce};
+use std::time::{Duration, Instant};
+
+/// How many holders an operator is shown at most.
+const HOLDERS_SHOWN: usize = 1000;
+
+impl Store {
+    /// Acquires a lock; `nonce` names the call, for [`Store::undo_lock`].
+    pub async fn acquire_lock(
+        &self,
+        request: &AcquireLock,
+        nonce: &Nonce,
+        limit: Instant,
+    ) -> Result<AcquireOutcome, Failure> {
+        let mut reply = self
+            .run(
+                &scripts::ACQUIRE_LOCK,
+                &keys::lock(&request.id),
+                limit,
+                |call| {
+                    call.arg(request.token.as_str())
+                        .arg(nonce.as_bytes())
+                        .arg(request.holder.as_str())
+                        .arg(request.lease.millis().get())
+                        .arg(request.mode.name())
+                        .arg(request.max_holders)
+                        .arg(request.hold_at_least.millis().get())
+                        .arg(request.lock_delay.millis().get());
+                },
+            )
+            .await?;
+        match reply.kind.as_str() {
+            "acquired" => {
+                let already_held = reply.fields().flag()?;
+                let fencing_token = reply.fields().integer()?;
+                let lease_end = reply.fields().integer()?;
+                self.clock.saw_fence(fencing_token);
+                Ok(AcquireOutcome::Acquired(Acquired {
+                    token: request.token.clone(),
+                    fencing_token,
+                    lease_left: reply.left(lease_end),
+                    already_held,
+                }))
+            }
+            "held" => {
+                let queue_length = u32::try_from(reply.fields().integer()?).map_err(defect)?;
+                let changes_at = reply.fields().integer()?;
+                let at_least = Duration::from_millis(1);
+                Ok(AcquireOutcome::Held(Held {
+                    queue_length,
+                    retry_after: reply.wait(changes_at).clamp(at_least, ASK_AGAIN_WITHIN),
+                    holders: holders(&mut reply)?,
+                }))
+            }
+            "lost" => Ok(AcquireOutcome::Lost(loss(&mut reply)?)),
+            "other_mode" => Err(Failure::field(
+                "mode",
+                Refused::invalid("mode must be the one that this token holds the lock in"),
+            )),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Takes back the grant that the call named `nonce` created, unless somebody has heard of it.
+    pub async fn undo_lock(
+        &self,
+        id: &LockId,
+        token: &LockToken,
+        nonce: &Nonce,
+        limit: Instant,
+    ) -> Result<(), Failure> {
+        let reply = self
+            .run(&scripts::UNDO_LOCK, &keys::lock(id), limit, |call| {
+                call.arg(token.as_str()).arg(nonce.as_bytes());
+            })
+            .await?;
+        match reply.kind.as_str() {
+            "undone" | "kept" => Ok(()),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Extends the lease on a lock that is held.
+    pub async fn renew_lock(
+        &self,
+        renewal: &RenewLock,
+        limit: Instant,
+    ) -> Result<RenewOutcome, Failure> {
+        let mut reply = self
+            .run(
+                &scripts::RENEW_LOCK,
+                &keys::lock(&renewal.id),
+                limit,
+                |call| {
+                    call.arg(renewal.token.as_str())
+                        .arg(optional(renewal.lease.map(|lease| lease.millis())));
+                },
+            )
+            .await?;
+        renewed(&mut reply)
+    }
+
+    /// Releases a lock that is held with this token.
+    pub async fn release_lock(
+        &self,
+        release: &ReleaseLock,
+        limit: Instant,
+    ) -> Result<ReleaseOutcome, Failure> {
+        let mut reply = self
+            .run(
+                &scripts::RELEASE_LOCK,
+                &keys::lock(&release.id),
+                limit,
+                |call| {
+                    call.arg(release.token.as_str());
+                },
+            )
+            .await?;
+        match reply.kind.as_str() {
+            "released" => {
+                let free_at = reply.fields().integer()?;
+                Ok(ReleaseOutcome::Released {
+                    free_in: reply.left(free_at),
+                })
+            }
+            "lost" => Ok(ReleaseOutcome::Lost(loss(&mut reply)?)),
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// What an operator sees of a lock; `None` where it is free.
+    pub async fn get_lock(&self, id: &LockId, limit: Instant) -> Result<Option<LockInfo>, Failure> {
+        let mut reply = self
+            .run(&scripts::GET_LOCK, &keys::lock(id), limit, |call| {
+                call.arg(HOLDERS_SHOWN);
+            })
+            .await?;
+        match reply.kind.as_str() {
+            "free" => Ok(None),
+            "lock" => {
+                let fencing_token = reply.fields().integer()?;
+                let queue_length = u32::try_from(reply.fields().integer()?).map_err(defect)?;
+                let free_at = reply.fields().integer()?;
+                Ok(Some(LockInfo {
+                    id: id.clone(),
+                    fencing_token,
+                    queue_length,
+                    free_in: reply.left(free_at),
+                    holders: holders(&mut reply)?,
+                }))
+            }
+            _ => Err(reply.unknown()),
+        }
+    }
+
+    /// Takes a lock away from its holders.
+    pub async fn force_release_lock(
+        &self,
+        request: &ForceReleaseLock,
+        limit: Instant,
+    ) -> Result<ForceReleased, Failure> {
+        let mut reply = self
+            .run_once(
+                &scripts::FORCE_RELEASE_LOCK,
+                &keys::lock(&request.id),
+                limit,
+                |call| {
+                    call.arg(request.fencing_token);
+                },
+            )
+            .await?;
+        match reply.kind.as_str() {
+            "released" => Ok(ForceReleased {
+                released_holders: u32::try_from(reply.fields().integer()?).map_err(defect)?,
+                ended: holders(&mut reply)?,
+            }),
+            _ => Err(reply.unknown()),
+        }
+    }
+}
+
+fn holders(reply: &mut Reply) -> Result<Vec<HolderInfo>, Failure> {
+    let mut fields = reply.fields().nested()?;
+    let mut holders = Vec::new();
+    while !fields.is_empty() {
+        let holder = fields.text()?;
+        let fencing_token = fields.integer()?;
+        let mode = match fields.text()?.as_str() {
+            "EXCLUSIVE" => LockMode::Exclusive,
+            "SHARED" => LockMode::Shared,
+            other => return Err(defect(format!("a script named the mode {other}"))),
+        };
+        let acquired_at = fields.integer()?;
+        let lease_end = fields.integer()?;
+        holders.push(HolderInfo {
+            holder,
+            fencing_token,
+            mode,
+            held_for: reply.since(acquired_at),
+            lease_left: reply.left(lease_end),
+        });
+    }
+    Ok(holders)
+}

@@ -1,0 +1,201 @@
+//! Redis: keys, scripts, replies, pool, clock and the embedded server. The only place for `redis` and `bb8`.
+
+mod claims;
+mod clock;
+mod keys;
+mod locks;
+mod pool;
+mod reply;
+mod scan;
+mod scripts;
+mod watch;
+
+use crate::domain::duration::{Millis, Retention};
+use crate::domain::failure::{Cause, Failure};
+use clock::Clock;
+use pool::Pool;
+use redis::{ErrorKind, RedisError, ServerErrorKind};
+use reply::Reply;
+use scripts::Lua;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How a store is reached and what it remembers.
+#[derive(Clone, Debug)]
+pub struct StoreSettings {
+    /// How many multiplexed connections to hold.
+    pub connections: u32,
+    /// How long a call may take.
+    pub timeout: Duration,
+    /// How long spent tokens, and the last fencing token of a lock, are remembered.
+    pub memory: Millis,
+    /// The longest that a key is remembered.
+    pub max_retention: Retention,
+}
+
+/// A URL that no connection can be made from.
+#[derive(Debug, thiserror::Error)]
+#[error("not a Redis URL: use redis://, rediss:// or unix: and no unknown parts")]
+pub struct BadUrl;
+
+/// All state, in one Redis. Cheap to clone.
+#[derive(Clone)]
+pub struct Store {
+    pool: Pool,
+    clock: Arc<Clock>,
+    settings: StoreSettings,
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store")
+            .field("settings", &self.settings)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Pause before a call that Redis was not ready for is sent again.
+const NOT_READY_PAUSE: Duration = Duration::from_millis(10);
+/// When it may be worth asking again after the store could not be asked.
+const RETRY_AFTER: Duration = Duration::from_millis(500);
+
+impl Store {
+    /// A store at a URL: `redis://`, `rediss://` or `unix:`. Connects in the background.
+    pub fn open(url: &str, settings: StoreSettings) -> Result<Self, BadUrl> {
+        let client = redis::Client::open(url).map_err(|_| BadUrl)?;
+        let clock = Arc::new(Clock::new());
+        Ok(Self {
+            pool: Pool::new(client, clock.clone(), settings.connections),
+            clock,
+            settings,
+        })
+    }
+
+    /// How long a call may take.
+    pub fn timeout(&self) -> Duration {
+        self.settings.timeout
+    }
+
+    /// The highest fencing token that this service has seen; a receipt cannot name a much higher one.
+    pub fn highest_fencing_token(&self) -> i64 {
+        let now = self.clock.not_after(Instant::now());
+        self.clock.highest_fence().max(now)
+    }
+
+    /// Runs a script until it answers or the limit has passed. It may be sent more than once, where a connection
+    /// broke or Redis was not ready: these scripts answer a repeat as they answered the call.
+    async fn run(
+        &self,
+        script: &Lua,
+        keys: &[String],
+        limit: Instant,
+        arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
+    ) -> Result<Reply, Failure> {
+        self.send(script, keys, limit, true, arguments).await
+    }
+
+    /// Runs a script that would answer a repeat otherwise: where its answer was lost, nobody knows what came of it.
+    async fn run_once(
+        &self,
+        script: &Lua,
+        keys: &[String],
+        limit: Instant,
+        arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
+    ) -> Result<Reply, Failure> {
+        self.send(script, keys, limit, false, arguments).await
+    }
+
+    async fn send(
+        &self,
+        script: &Lua,
+        keys: &[String],
+        limit: Instant,
+        repeatable: bool,
+        arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
+    ) -> Result<Reply, Failure> {
+        let mut corrected = false;
+        loop {
+            let mut link = self.pool.link(limit).await.map_err(unavailable)?;
+            let mut call = script.call();
+            call.key(keys)
+                .arg(self.clock.not_after(limit))
+                .arg(self.clock.highest_fence())
+                .arg(self.settings.memory.get());
+            arguments(&mut call);
+
+            let sent = Instant::now();
+            let answer = call.invoke_async(&mut link.connection);
+            let Ok(answer) = tokio::time::timeout_at(limit.into(), answer).await else {
+                // A caller with a short deadline says nothing about the connection.
+                if sent.elapsed() >= self.settings.timeout / 2 {
+                    link.report_broken();
+                }
+                return Err(unavailable("no answer in time"));
+            };
+            match answer {
+                Ok(value) => {
+                    let reply = Reply::parse(value)?;
+                    self.clock.observe(sent, Instant::now(), reply.now);
+                    if reply.kind != "late" {
+                        return Ok(reply);
+                    }
+                    // Either our idea of Redis's clock was wrong, which this reply has mended, or it lay about.
+                    if corrected {
+                        return Err(unavailable("redis read the call after its time"));
+                    }
+                    corrected = true;
+                }
+                Err(error) => match advice(&error) {
+                    Advice::Reconnect => {
+                        link.report_broken();
+                        if !repeatable {
+                            return Err(unavailable(&error));
+                        }
+                    }
+                    Advice::WaitAndRepeat => tokio::time::sleep(NOT_READY_PAUSE).await,
+                    Advice::GiveUp => return Err(unavailable(&error)),
+                    Advice::Defect => return Err(Failure::Defect(Cause::new(&error))),
+                },
+            }
+        }
+    }
+}
+
+enum Advice {
+    /// The connection broke, or leads to the wrong server.
+    Reconnect,
+    /// Redis is loading, failing over, or busy with somebody's script.
+    WaitAndRepeat,
+    /// Redis will not take the call: it is out of memory, may not write, or refuses us.
+    GiveUp,
+    /// A script failed, or the key holds what is not ours.
+    Defect,
+}
+
+fn advice(error: &RedisError) -> Advice {
+    match error.kind() {
+        ErrorKind::Io => Advice::Reconnect,
+        ErrorKind::Server(
+            ServerErrorKind::BusyLoading
+            | ServerErrorKind::TryAgain
+            | ServerErrorKind::MasterDown
+            | ServerErrorKind::ClusterDown,
+        ) => Advice::WaitAndRepeat,
+        ErrorKind::Server(ServerErrorKind::ReadOnly) => Advice::Reconnect,
+        ErrorKind::Server(ServerErrorKind::ResponseError) => Advice::Defect,
+        _ if error.is_unrecoverable_error() => Advice::Reconnect,
+        _ => match error.code() {
+            Some("BUSY") => Advice::WaitAndRepeat,
+            Some("WRONGTYPE") => Advice::Defect,
+            _ => Advice::GiveUp,
+        },
+    }
+}
+
+fn unavailable(cause: impl fmt::Display) -> Failure {
+    Failure::StoreUnavailable {
+        retry_after: RETRY_AFTER,
+        cause: Cause::new(cause),
+    }
+}

@@ -1,0 +1,96 @@
+//! The Lua scripts: one atomic transition per file, put together with what they share.
+
+use redis::aio::MultiplexedConnection;
+use redis::{RedisError, Script};
+use std::sync::LazyLock;
+
+/// A script, with its text to load it by.
+pub(super) struct Lua {
+    text: String,
+    script: Script,
+}
+
+impl Lua {
+    /// A shebang has to stay the very first line, so the shared parts go behind it.
+    fn assemble(shared: &[&str], body: &str) -> Self {
+        let (shebang, body) = match body.split_once('\n') {
+            Some((first, rest)) if first.starts_with("#!") => (Some(first), rest),
+            _ => (None, body),
+        };
+        let parts: Vec<&str> = shebang
+            .into_iter()
+            .chain(shared.iter().copied())
+            .chain([body])
+            .collect();
+        let text = parts.join("\n");
+        let script = Script::new(&text);
+        Self { text, script }
+    }
+
+    /// A call of the script by its SHA, which loads it where Redis does not know it and repeats.
+    pub(super) fn call(&self) -> redis::ScriptInvocation<'_> {
+        self.script.prepare_invoke()
+    }
+}
+
+macro_rules! scripts {
+    ($($name:ident: $family:literal / $file:literal;)*) => {
+        $(pub(super) static $name: LazyLock<Lua> = LazyLock::new(|| {
+            Lua::assemble(
+                &[
+                    include_str!("../../lua/shared/base.lua"),
+                    include_str!(concat!("../../lua/shared/", $family, ".lua")),
+                ],
+                include_str!(concat!("../../lua/", $file, ".lua")),
+            )
+        });)*
+
+        fn all() -> Vec<&'static Lua> {
+            vec![$(&$name),*]
+        }
+    };
+}
+
+scripts! {
+    CLAIM: "claim" / "claim";
+    RENEW_CLAIM: "claim" / "renew_claim";
+    COMPLETE: "claim" / "complete";
+    ABANDON: "claim" / "abandon";
+    UNDO_CLAIM: "claim" / "undo_claim";
+    GET_CLAIM: "claim" / "get_claim";
+    RESOLVE_CLAIM: "claim" / "resolve_claim";
+    ACQUIRE_LOCK: "lock" / "acquire_lock";
+    RENEW_LOCK: "lock" / "renew_lock";
+    RELEASE_LOCK: "lock" / "release_lock";
+    UNDO_LOCK: "lock" / "undo_lock";
+    GET_LOCK: "lock" / "get_lock";
+    FORCE_RELEASE_LOCK: "lock" / "force_release_lock";
+}
+
+/// Loads every script, in one write.
+pub(super) async fn load_all(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    let mut pipeline = redis::pipe();
+    for script in all() {
+        pipeline
+            .cmd("SCRIPT")
+            .arg("LOAD")
+            .arg(&script.text)
+            .ignore();
+    }
+    pipeline.query_async(connection).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_file_in_the_folder_is_a_script_here() {
+        let files = std::fs::read_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/lua"))
+            .expect("the folder is in the repo")
+            .filter_map(Result::ok)
+            .filter(|entry| entry.path().extension().is_some_and(|e| e == "lua"))
+            .count();
+        assert_eq!(files, all().len());
+    }
+}
