@@ -2,6 +2,7 @@
 
 mod claims;
 mod clock;
+pub mod embedded;
 mod keys;
 mod locks;
 mod pool;
