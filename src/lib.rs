@@ -1,4 +1,5 @@
 //! Claimlock: idempotency keys and locks over gRPC, for services in any language.
 
+pub mod coordinator;
 pub mod domain;
 pub mod store;

@@ -1,0 +1,75 @@
+//! Claims.
+
+use super::Coordinator;
+use super::cleanup::{Grant, Undo, What};
+use crate::domain::claim::{
+    Abandon, AbandonOutcome, Claim, ClaimOutcome, Complete, CompleteOutcome, RenewClaim,
+    RenewOutcome,
+};
+use crate::domain::failure::Failure;
+use crate::domain::receipt::Receipt;
+use crate::domain::token::Nonce;
+use std::time::{Duration, Instant};
+
+impl Coordinator {
+    /// Claims a key before the work it stands for is done. A new grant comes with a [`Grant`], to be kept until its
+    /// caller has heard of it.
+    pub async fn claim(
+        &self,
+        claim: Claim,
+        limit: Instant,
+    ) -> Result<(ClaimOutcome, Option<Grant>), Failure> {
+        let nonce = Nonce::new();
+        let lease = Duration::from_millis(claim.lease.millis().get());
+        let undo = Undo {
+            what: What::Claim(claim.id.clone(), claim.token.clone()),
+            nonce: nonce.clone(),
+            until: limit + lease,
+        };
+        let store = self.store.clone();
+        let call = async move { store.claim(&claim, &nonce, limit).await };
+        self.cleanups
+            .outlive_caller(undo, call, |outcome| {
+                matches!(outcome, ClaimOutcome::Claimed(claimed) if !claimed.already_held)
+            })
+            .await
+    }
+
+    /// Extends the lease on a claim.
+    pub async fn renew_claim(
+        &self,
+        renewal: RenewClaim,
+        limit: Instant,
+    ) -> Result<RenewOutcome, Failure> {
+        self.store.renew_claim(&renewal, limit).await
+    }
+
+    /// Stores the result of the work.
+    pub async fn complete(
+        &self,
+        completion: Complete,
+        limit: Instant,
+    ) -> Result<CompleteOutcome, Failure> {
+        let receipt = match completion.receipt.as_slice() {
+            [] => None,
+            bytes => {
+                let highest = self.store.highest_fencing_token();
+                let receipt = Receipt::parse(bytes, &completion.id, &completion.token, highest)
+                    .map_err(|refused| Failure::field("receipt", refused))?;
+                Some(receipt)
+            }
+        };
+        self.store
+            .complete(&completion, receipt.as_ref(), limit)
+            .await
+    }
+
+    /// Gives a claim up.
+    pub async fn abandon(
+        &self,
+        abandonment: Abandon,
+        limit: Instant,
+    ) -> Result<AbandonOutcome, Failure> {
+        self.store.abandon(&abandonment, limit).await
+    }
+}

@@ -1,0 +1,145 @@
+//! Takes back what was granted to a call whose caller went away before it heard of it.
+
+use crate::domain::failure::{Cause, Failure};
+use crate::domain::name::{ClaimId, LockId};
+use crate::domain::token::{ClaimToken, LockToken, Nonce};
+use crate::store::Store;
+use std::time::{Duration, Instant};
+use tokio_util::task::TaskTracker;
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// A grant, or a call that may have got one, which is taken back when this is dropped: unless its caller heard of it.
+#[derive(Debug)]
+#[must_use = "a grant that is dropped unheard is taken back"]
+pub struct Grant {
+    undo: Option<Undo>,
+    cleanups: Cleanups,
+}
+
+impl Grant {
+    /// The answer is on its way, or the caller knows that it has to ask again: the grant stands.
+    pub fn heard(mut self) {
+        self.undo = None;
+    }
+}
+
+impl Drop for Grant {
+    fn drop(&mut self) {
+        if let Some(undo) = self.undo.take() {
+            self.cleanups.start(undo);
+        }
+    }
+}
+
+#[derive(Debug)]
+pub(super) struct Undo {
+    pub(super) what: What,
+    /// Names the call whose grant it is.
+    pub(super) nonce: Nonce,
+    /// By then the lease has ended, and there is nothing left to undo.
+    pub(super) until: Instant,
+}
+
+#[derive(Debug)]
+pub(super) enum What {
+    Claim(ClaimId, ClaimToken),
+    Lock(LockId, LockToken),
+}
+
+/// The clean-ups under way.
+#[derive(Clone, Debug)]
+pub(super) struct Cleanups {
+    store: Store,
+    tasks: TaskTracker,
+}
+
+impl Cleanups {
+    pub(super) fn new(store: Store) -> Self {
+        Self {
+            store,
+            tasks: TaskTracker::new(),
+        }
+    }
+
+    /// Runs a call to its end even where its caller goes away meanwhile: only when Redis has answered, or can no longer
+    /// act on the call, is it known what there is to undo. Returns the grant with a new one alone.
+    pub(super) async fn outlive_caller<T: Send + 'static>(
+        &self,
+        undo: Undo,
+        call: impl Future<Output = Result<T, Failure>> + Send + 'static,
+        is_new_grant: fn(&T) -> bool,
+    ) -> Result<(T, Option<Grant>), Failure> {
+        let grant = Grant {
+            undo: Some(undo),
+            cleanups: self.clone(),
+        };
+        let task = self.tasks.spawn(async move {
+            let result = call.await;
+            let may_be_granted = match &result {
+                Ok(outcome) => is_new_grant(outcome),
+                Err(failure) => matches!(failure, Failure::StoreUnavailable { .. }),
+            };
+            if may_be_granted {
+                return (result, Some(grant));
+            }
+            grant.heard();
+            (result, None)
+        });
+        match task.await {
+            Ok((Ok(outcome), grant)) => Ok((outcome, grant)),
+            Ok((Err(failure), grant)) => {
+                // The caller is told that nobody knows, and asks again with its token or gives up.
+                if let Some(grant) = grant {
+                    grant.heard();
+                }
+                Err(failure)
+            }
+            Err(error) => Err(Failure::Defect(Cause::new(error))),
+        }
+    }
+
+    fn start(&self, undo: Undo) {
+        // Dropped at the very end of the process, there is no runtime left to clean up with; the lease bounds it.
+        if tokio::runtime::Handle::try_current().is_err() {
+            return;
+        }
+        let store = self.store.clone();
+        self.tasks.spawn(async move {
+            let mut pause = FIRST_PAUSE;
+            while Instant::now() < undo.until {
+                let limit = (Instant::now() + store.timeout()).min(undo.until);
+                match undo.run(&store, limit).await {
+                    Ok(()) => return,
+                    Err(Failure::StoreUnavailable { .. }) => {
+                        tokio::time::sleep(pause).await;
+                        pause = (pause * 2).min(LONGEST_PAUSE);
+                    }
+                    Err(failure) => {
+                        tracing::error!(
+                            ?failure,
+                            "could not take back a grant that nobody heard of"
+                        );
+                        return;
+                    }
+                }
+            }
+        });
+    }
+
+    pub(super) async fn finish(&self, limit: Instant) {
+        self.tasks.close();
+        // Whatever is not taken back by then ends with its lease.
+        let _ = tokio::time::timeout_at(limit.into(), self.tasks.wait()).await;
+    }
+}
+
+impl Undo {
+    async fn run(&self, store: &Store, limit: Instant) -> Result<(), Failure> {
+        match &self.what {
+            What::Claim(id, token) => store.undo_claim(id, token, &self.nonce, limit).await,
+            What::Lock(id, token) => store.undo_lock(id, token, &self.nonce, limit).await,
+        }
+    }
+}
