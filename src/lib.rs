@@ -2,4 +2,5 @@
 
 pub mod coordinator;
 pub mod domain;
+pub mod rpc;
 pub mod store;

@@ -1,0 +1,141 @@
+//! CoordinationService: each handler parses, calls, maps and returns.
+
+use super::convert;
+use super::deadline::TimeLimit;
+use super::layer::Unheard;
+use super::proto::coordination_service_server::CoordinationService;
+use super::proto::{
+    AbandonRequest, AbandonResponse, AcquireLockRequest, AcquireLockResponse, ClaimRequest,
+    ClaimResponse, CompleteRequest, CompleteResponse, KeepAliveRequest, KeepAliveResponse,
+    PipelineRequest, PipelineResponse, ReleaseLockRequest, ReleaseLockResponse, RenewClaimRequest,
+    RenewClaimResponse, RenewLockRequest, RenewLockResponse,
+};
+use crate::coordinator::{Coordinator, Grant};
+use crate::domain::failure::Failure;
+use tonic::{Request, Response, Status, Streaming};
+
+/// The handlers.
+#[derive(Clone, Debug)]
+pub(super) struct Coordination(pub(super) Coordinator);
+
+impl Coordination {
+    fn time_limit<T>(&self, request: &Request<T>) -> TimeLimit {
+        TimeLimit::of(request, self.0.call_timeout())
+    }
+}
+
+/// An answer that may carry a grant, which stands once the answer is on its way.
+fn granted<T>(
+    result: Result<(T, Option<Grant>), Failure>,
+    limit: TimeLimit,
+) -> Result<Response<T>, Status> {
+    let mut response = limit.answer(result)?;
+    let (_, grant) = response.get_mut();
+    if let Some(unheard) = grant.take().map(Unheard::new) {
+        response.extensions_mut().insert(unheard);
+    }
+    Ok(response.map(|(message, _)| message))
+}
+
+type NoStream<T> = tokio_stream::Empty<Result<T, Status>>;
+
+#[tonic::async_trait]
+impl CoordinationService for Coordination {
+    async fn claim(
+        &self,
+        request: Request<ClaimRequest>,
+    ) -> Result<Response<ClaimResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let claim = convert::claims::claim(request.into_inner(), self.0.limits());
+        let result = async { self.0.claim(claim?, limit.at).await };
+        let result = result
+            .await
+            .map(|(outcome, grant)| (convert::claims::claim_response(outcome), grant));
+        granted(result, limit)
+    }
+
+    async fn renew_claim(
+        &self,
+        request: Request<RenewClaimRequest>,
+    ) -> Result<Response<RenewClaimResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let renewal = convert::claims::renew_claim(request.into_inner());
+        let result = async { self.0.renew_claim(renewal?, limit.at).await };
+        limit.answer(result.await.map(convert::claims::renew_response))
+    }
+
+    async fn complete(
+        &self,
+        request: Request<CompleteRequest>,
+    ) -> Result<Response<CompleteResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let completion = convert::claims::complete(request.into_inner(), self.0.limits());
+        let result = async { self.0.complete(completion?, limit.at).await };
+        limit.answer(result.await.map(convert::claims::complete_response))
+    }
+
+    async fn abandon(
+        &self,
+        request: Request<AbandonRequest>,
+    ) -> Result<Response<AbandonResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let abandonment = convert::claims::abandon(request.into_inner());
+        let result = async { self.0.abandon(abandonment?, limit.at).await };
+        limit.answer(result.await.map(convert::claims::abandon_response))
+    }
+
+    async fn acquire_lock(
+        &self,
+        request: Request<AcquireLockRequest>,
+    ) -> Result<Response<AcquireLockResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let acquisition = convert::locks::acquire(request.into_inner());
+        let result = async { self.0.acquire_lock(acquisition?, limit.at).await };
+        let result = result
+            .await
+            .map(|(outcome, grant)| (convert::locks::acquire_response(outcome), grant));
+        granted(result, limit)
+    }
+
+    async fn renew_lock(
+        &self,
+        request: Request<RenewLockRequest>,
+    ) -> Result<Response<RenewLockResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let renewal = convert::locks::renew(request.into_inner());
+        let result = async { self.0.renew_lock(renewal?, limit.at).await };
+        limit.answer(result.await.map(convert::locks::renew_response))
+    }
+
+    async fn release_lock(
+        &self,
+        request: Request<ReleaseLockRequest>,
+    ) -> Result<Response<ReleaseLockResponse>, Status> {
+        let limit = self.time_limit(&request);
+        let release = convert::locks::release(request.into_inner());
+        let result = async { self.0.release_lock(release?, limit.at).await };
+        limit.answer(result.await.map(convert::locks::release_response))
+    }
+
+    type KeepAliveStream = NoStream<KeepAliveResponse>;
+
+    async fn keep_alive(
+        &self,
+        _: Request<Streaming<KeepAliveRequest>>,
+    ) -> Result<Response<Self::KeepAliveStream>, Status> {
+        Err(Status::unimplemented(
+            "KeepAlive is not served yet: use RenewClaim and RenewLock",
+        ))
+    }
+
+    type PipelineStream = NoStream<PipelineResponse>;
+
+    async fn pipeline(
+        &self,
+        _: Request<Streaming<PipelineRequest>>,
+    ) -> Result<Response<Self::PipelineStream>, Status> {
+        Err(Status::unimplemented(
+            "Pipeline is not served yet: use the unary calls",
+        ))
+    }
+}

@@ -1,0 +1,145 @@
+//! What surrounds every call: its deadline, its answer's way out, and codec failures put into words.
+
+use super::deadline::CallerDeadline;
+use super::status;
+use crate::coordinator::Grant;
+use http::{HeaderMap, Request, Response};
+use http_body::{Body, Frame, SizeHint};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll};
+use std::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+use tower::Service;
+
+/// A grant that its caller has not heard of yet, in a response's extensions.
+#[derive(Clone, Debug)]
+pub(super) struct Unheard(Arc<Mutex<Option<Grant>>>);
+
+impl Unheard {
+    pub(super) fn new(grant: Grant) -> Self {
+        Self(Arc::new(Mutex::new(Some(grant))))
+    }
+
+    fn take(&self) -> Option<Grant> {
+        self.0
+            .lock()
+            .expect("nothing panics while it holds a grant")
+            .take()
+    }
+}
+
+/// Surrounds the service with what every call needs.
+#[derive(Clone, Debug)]
+pub(super) struct Calls<S> {
+    pub(super) service: S,
+    /// Cancelled when calls in flight have no more time.
+    pub(super) hurry: CancellationToken,
+}
+
+impl<S, B> Service<Request<B>> for Calls<S>
+where
+    S: Service<Request<B>, Response = Response<tonic::body::Body>>,
+    S::Future: Send + 'static,
+    S::Error: Send + 'static,
+{
+    type Response = Response<AnswerBody>;
+    type Error = S::Error;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, S::Error>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.service.poll_ready(cx)
+    }
+
+    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let deadline = CallerDeadline::read(request.headers(), Instant::now());
+        if let Some(deadline) = deadline {
+            request.extensions_mut().insert(deadline);
+        }
+        let answer = self.service.call(request);
+        let hurry = self.hurry.clone();
+        Box::pin(async move {
+            let response = tokio::select! {
+                biased;
+                response = answer => response?,
+                // The handler answers before this; a message that does not come to an end has nobody else to stop it.
+                () = passed(deadline) => status::deadline_exceeded().into_http(),
+                () = hurry.cancelled() => status::draining().into_http(),
+            };
+            Ok(AnswerBody::wrap(in_our_words(response)))
+        })
+    }
+}
+
+async fn passed(deadline: Option<CallerDeadline>) {
+    match deadline {
+        Some(CallerDeadline(at)) => tokio::time::sleep_until(at.into()).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Our own failures have details. One without comes from the codec, and is told as the caller's mistake that it is.
+fn in_our_words(response: Response<tonic::body::Body>) -> Response<tonic::body::Body> {
+    let headers = response.headers();
+    if headers.contains_key("grpc-status-details-bin") {
+        return response;
+    }
+    match code(headers) {
+        Some(Code::OutOfRange) => status::too_large_message().into_http(),
+        Some(Code::Internal) => {
+            tracing::debug!(
+                status = ?Status::from_header_map(headers),
+                "a message could not be read"
+            );
+            status::malformed_message().into_http()
+        }
+        _ => response,
+    }
+}
+
+fn code(headers: &HeaderMap) -> Option<Code> {
+    Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()))
+}
+
+/// An answer's body, which knows when the answer has been handed to the transport.
+#[derive(Debug)]
+pub(super) struct AnswerBody {
+    body: tonic::body::Body,
+    grant: Option<Grant>,
+}
+
+impl AnswerBody {
+    fn wrap(mut response: Response<tonic::body::Body>) -> Response<Self> {
+        let unheard = response.extensions_mut().remove::<Unheard>();
+        let grant = unheard.and_then(|unheard| unheard.take());
+        response.map(|body| Self { body, grant })
+    }
+}
+
+impl Body for AnswerBody {
+    type Data = <tonic::body::Body as Body>::Data;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Self::Data>, Status>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if let Poll::Ready(Some(Ok(_))) = &frame
+            && let Some(grant) = self.grant.take()
+        {
+            grant.heard();
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

@@ -1,0 +1,165 @@
+//! Takes connections, and ends them in order.
+//!
+//! tonic's own server waits for open streams without an end when it shuts down, and answers a passed deadline with
+//! CANCELLED; so connections are accepted here.
+
+use super::DESCRIPTOR_SET;
+use super::admin::Admin;
+use super::coordination::Coordination;
+use super::health::Health;
+use super::layer::Calls;
+use super::proto::admin_service_server::AdminServiceServer;
+use super::proto::coordination_service_server::CoordinationServiceServer;
+use crate::coordinator::Coordinator;
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tonic::service::Routes;
+use tower::Service as _;
+
+/// The address a call came from, in its extensions.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Peer(pub(super) SocketAddr);
+
+/// How connections are treated.
+#[derive(Clone, Copy, Debug)]
+pub struct ServeSettings {
+    /// Bytes of one message.
+    pub max_message: usize,
+}
+
+/// The three steps of ending in order, each a token that is cancelled.
+#[derive(Clone, Debug, Default)]
+pub struct Ending {
+    /// No more connections and calls; those in flight finish.
+    pub drain: CancellationToken,
+    /// Calls that are still in flight are told that the service is shutting down.
+    pub hurry: CancellationToken,
+    /// What is still open is cut.
+    pub cut: CancellationToken,
+}
+
+/// Together they find a peer that is gone within five seconds.
+const PING_EVERY: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_millis(1500);
+/// A connection that says nothing at all is closed after this.
+const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
+/// Calls in flight on one connection.
+const MAX_STREAMS: u32 = 1000;
+const MAX_HEADER_BYTES: u32 = 32 * 1024;
+/// Pause after a connection could not be accepted, for want of file descriptors say.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
+
+/// Serves until it is told to end. Returns when no connection is left.
+pub async fn serve(
+    listener: TcpListener,
+    coordinator: Coordinator,
+    health: Health,
+    settings: ServeSettings,
+    ending: Ending,
+) {
+    let calls = Calls {
+        service: routes(coordinator, &health, settings),
+        hurry: ending.hurry.clone(),
+    };
+    let connections = TaskTracker::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = ending.drain.cancelled() => break,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let connection = connection(stream, peer, calls.clone(), ending.drain.clone());
+                let cut = ending.cut.clone();
+                connections.spawn(async move {
+                    tokio::select! {
+                        () = connection => {}
+                        () = cut.cancelled() => tracing::debug!(%peer, "connection cut"),
+                    }
+                });
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a connection could not be accepted");
+                tokio::time::sleep(ACCEPT_PAUSE).await;
+            }
+        }
+    }
+    drop(listener);
+    connections.close();
+    connections.wait().await;
+}
+
+fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) -> Routes {
+    let health_service = tonic_health::pb::health_server::HealthServer::new(
+        tonic_health::server::HealthService::from_health_reporter(health.reporter.clone()),
+    );
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let v1 = reflection().build_v1();
+    let v1alpha = reflection().build_v1alpha();
+    Routes::new(
+        CoordinationServiceServer::new(Coordination(coordinator.clone()))
+            .max_decoding_message_size(settings.max_message),
+    )
+    .add_service(
+        AdminServiceServer::new(Admin(coordinator)).max_decoding_message_size(settings.max_message),
+    )
+    .add_service(health_service)
+    .add_service(v1.expect("the descriptor set was made from this contract"))
+    .add_service(v1alpha.expect("the descriptor set was made from this contract"))
+    .prepare()
+}
+
+async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    calls: Calls<Routes>,
+    drain: CancellationToken,
+) {
+    // Answers are small, and somebody waits for each.
+    if stream.set_nodelay(true).is_err() {
+        return;
+    }
+    let mut first = [0];
+    let first_byte = tokio::time::timeout(FIRST_BYTE_WITHIN, stream.peek(&mut first));
+    let spoke = tokio::select! {
+        first = first_byte => matches!(first, Ok(Ok(1..))),
+        () = drain.cancelled() => false,
+    };
+    if !spoke {
+        return;
+    }
+
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(Peer(peer));
+        calls.clone().call(request)
+    });
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = std::pin::pin!(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = drain.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%peer, %error, "connection ended");
+    }
+}

@@ -1,0 +1,212 @@
+//! The one place where a failure becomes a gRPC status.
+
+use crate::domain::failure::{Failure, FieldViolation};
+use std::collections::HashMap;
+use std::time::Duration;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+use uuid::Uuid;
+
+const DOMAIN: &str = "claimlock";
+
+/// What a caller is told of a failure; what is for the log goes there.
+pub(super) fn from_failure(failure: Failure) -> Status {
+    match failure {
+        Failure::Invalid(violations) => invalid(&violations),
+        Failure::StoreUnavailable { retry_after, cause } => {
+            tracing::warn!(cause = cause.for_log(), "the store could not be asked");
+            status(
+                Code::Unavailable,
+                "the store could not be asked in time",
+                "STORE_UNAVAILABLE",
+                Some(retry_after),
+            )
+        }
+        Failure::DeadlineExceeded => deadline_exceeded(),
+        Failure::ResponseLost => {
+            tracing::error!("a stored response was lost before its time");
+            status(
+                Code::Unavailable,
+                "the claim is completed, but its stored response was lost before its time",
+                "RESPONSE_LOST",
+                None,
+            )
+        }
+        Failure::Defect(cause) => {
+            let id = Uuid::new_v4();
+            tracing::error!(%id, cause = cause.for_log(), "a defect");
+            status(
+                Code::Internal,
+                &format!("a defect of the service; its log has more under {id}"),
+                "INTERNAL",
+                None,
+            )
+        }
+    }
+}
+
+fn invalid(violations: &[FieldViolation]) -> Status {
+    let too_large = violations
+        .iter()
+        .any(|violation| violation.refused.too_large);
+    let reason = if too_large {
+        "TOO_LARGE"
+    } else {
+        "INVALID_FIELD"
+    };
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    for violation in violations {
+        details.add_bad_request_violation(violation.field, &violation.refused.why);
+    }
+    let all: Vec<&str> = violations.iter().map(|v| v.refused.why.as_str()).collect();
+    Status::with_error_details(Code::InvalidArgument, all.join("; "), details)
+}
+
+fn status(code: Code, message: &str, reason: &str, retry_after: Option<Duration>) -> Status {
+    let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
+    if let Some(retry_after) = retry_after {
+        details.set_retry_info(Some(retry_after));
+    }
+    Status::with_error_details(code, message, details)
+}
+
+/// The caller's deadline passed.
+pub(super) fn deadline_exceeded() -> Status {
+    status(
+        Code::DeadlineExceeded,
+        "the deadline of the call passed; repeat it with the same token to learn what came of it",
+        "DEADLINE_EXCEEDED",
+        None,
+    )
+}
+
+/// The service is shutting down.
+pub(super) fn draining() -> Status {
+    status(
+        Code::Unavailable,
+        "the service is shutting down",
+        "DRAINING",
+        Some(Duration::from_millis(100)),
+    )
+}
+
+/// A message that the codec would not take.
+pub(super) fn too_large_message() -> Status {
+    status(
+        Code::InvalidArgument,
+        "the message is larger than the service takes",
+        "TOO_LARGE",
+        None,
+    )
+}
+
+/// Bytes that are no message of the contract's.
+pub(super) fn malformed_message() -> Status {
+    status(
+        Code::InvalidArgument,
+        "the message could not be read: it is not what the contract says",
+        "INVALID_FIELD",
+        None,
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::failure::{Cause, Refused};
+
+    const SECRET: &str = "redis://user:secret@db.internal:6379 SELECT 1";
+
+    #[test]
+    fn every_failure_has_the_code_and_reason_of_the_table() {
+        let violation = |too_large| {
+            let why = "lease must be 1 ms to 1 h".to_owned();
+            Failure::field("lease", Refused { why, too_large })
+        };
+        let cases = [
+            (
+                violation(false),
+                Code::InvalidArgument,
+                "INVALID_FIELD",
+                false,
+            ),
+            (violation(true), Code::InvalidArgument, "TOO_LARGE", false),
+            (
+                Failure::StoreUnavailable {
+                    retry_after: Duration::from_millis(500),
+                    cause: Cause::new(SECRET),
+                },
+                Code::Unavailable,
+                "STORE_UNAVAILABLE",
+                true,
+            ),
+            (
+                Failure::DeadlineExceeded,
+                Code::DeadlineExceeded,
+                "DEADLINE_EXCEEDED",
+                false,
+            ),
+            (
+                Failure::ResponseLost,
+                Code::Unavailable,
+                "RESPONSE_LOST",
+                false,
+            ),
+            (
+                Failure::Defect(Cause::new(SECRET)),
+                Code::Internal,
+                "INTERNAL",
+                false,
+            ),
+        ];
+        for (failure, code, reason, retries) in cases {
+            let status = from_failure(failure);
+            assert_eq!(status.code(), code, "{reason}");
+            let details = status.get_error_details();
+            let info = details
+                .error_info()
+                .expect("every failure has an ErrorInfo");
+            assert_eq!(
+                (info.reason.as_str(), info.domain.as_str()),
+                (reason, "claimlock")
+            );
+            assert_eq!(details.retry_info().is_some(), retries, "{reason}");
+            for text in [status.message().to_owned(), format!("{details:?}")] {
+                assert!(
+                    !text.contains("secret") && !text.contains("SELECT"),
+                    "{text}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_call_that_is_cut_short_by_the_drain_is_told_when_to_try_again() {
+        let status = draining();
+        let details = status.get_error_details();
+        let reason = details.error_info().map(|info| info.reason.as_str());
+        assert_eq!(
+            (status.code(), reason),
+            (Code::Unavailable, Some("DRAINING"))
+        );
+        assert!(details.retry_info().is_some());
+    }
+
+    #[test]
+    fn every_bad_field_is_named() {
+        let violation = |field: &'static str| FieldViolation {
+            field,
+            refused: Refused::invalid(format!("{field} is wrong")),
+        };
+        let status = from_failure(Failure::Invalid(vec![violation("key"), violation("lease")]));
+        let details = status.get_error_details();
+        let fields: Vec<&str> = details
+            .bad_request()
+            .expect("a BadRequest")
+            .field_violations
+            .iter()
+            .map(|v| v.field.as_str())
+            .collect();
+        assert_eq!(fields, ["key", "lease"]);
+    }
+}
