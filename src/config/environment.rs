@@ -1,0 +1,144 @@
+//! Variables whose name begins as ours do, but that nothing reads.
+
+use std::ffi::OsString;
+use std::fmt;
+
+/// What every variable of Claimlock begins with.
+pub const PREFIX: &str = "CLAIMLOCK_";
+
+/// What the clients and the subcommands that act as one read; `serve` has no use for them.
+pub const CLIENT_VARIABLES: [&str; 6] = [
+    "CLAIMLOCK_ENDPOINT",
+    "CLAIMLOCK_TENANT",
+    "CLAIMLOCK_CREDENTIAL",
+    "CLAIMLOCK_CA_FILE",
+    "CLAIMLOCK_CLIENT_CERT_FILE",
+    "CLAIMLOCK_CLIENT_KEY_FILE",
+];
+
+/// Something odd that does not stop the service; to be logged once logging has started.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Warning {
+    /// The environment variables that it is about.
+    pub variables: Vec<String>,
+    /// What is odd about them, and what to do.
+    pub advice: &'static str,
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.variables.join(", "), self.advice)
+    }
+}
+
+const UNKNOWN: &str =
+    "unknown environment variables are ignored; claimlock serve --help lists the known ones";
+const KUBERNETES: &str = "variables that kubernetes sets for a service of this name are ignored; \
+                          enableServiceLinks: false in the pod's spec keeps them away";
+
+/// Warns of the names in an environment that begin with [`PREFIX`] and are not known.
+///
+/// Their values are looked at, but never shown: a misspelt name may hold a secret.
+pub(super) fn unknown_variables(
+    environment: impl Iterator<Item = (OsString, OsString)>,
+    known: impl Fn(&str) -> bool,
+) -> Vec<Warning> {
+    let mut unknown = Vec::new();
+    let mut injected = Vec::new();
+    for (name, value) in environment {
+        let name = name.to_string_lossy().into_owned();
+        if !name.starts_with(PREFIX) || known(&name) || CLIENT_VARIABLES.contains(&name.as_str()) {
+            continue;
+        }
+        if is_injected_by_kubernetes(&name, &value.to_string_lossy()) {
+            injected.push(name);
+        } else {
+            unknown.push(name);
+        }
+    }
+    [(unknown, UNKNOWN), (injected, KUBERNETES)]
+        .into_iter()
+        .filter(|(variables, _)| !variables.is_empty())
+        .map(|(mut variables, advice)| {
+            variables.sort();
+            Warning { variables, advice }
+        })
+        .collect()
+}
+
+/// For a service named `claimlock` or `claimlock-…`, every pod of the namespace gets
+/// `…_SERVICE_HOST`, `…_SERVICE_PORT[_NAME]`, `…_PORT=tcp://…` and `…_PORT_7420_TCP[_…]`.
+fn is_injected_by_kubernetes(name: &str, value: &str) -> bool {
+    let is_url = ["tcp://", "udp://", "sctp://"]
+        .iter()
+        .any(|scheme| value.starts_with(scheme));
+    let names_a_port = name.split_once("_PORT_").is_some_and(|(_, rest)| {
+        let (number, protocol) = rest.split_once('_').unwrap_or((rest, ""));
+        number.parse::<u16>().is_ok()
+            && ["TCP", "UDP", "SCTP"]
+                .iter()
+                .any(|known| protocol.starts_with(known))
+    });
+    name.ends_with("_SERVICE_HOST")
+        || name.ends_with("_SERVICE_PORT")
+        || name.contains("_SERVICE_PORT_")
+        || (name.ends_with("_PORT") && is_url)
+        || names_a_port
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn warnings(variables: &[(&str, &str)]) -> Vec<Warning> {
+        let environment = variables
+            .iter()
+            .map(|(name, value)| (name.into(), value.into()));
+        unknown_variables(environment, |name| name == "CLAIMLOCK_GRPC_ADDR")
+    }
+
+    #[test]
+    fn known_and_foreign_names_are_no_reason_to_warn() {
+        let mut variables = vec![
+            ("CLAIMLOCK_GRPC_ADDR", "x"),
+            ("PATH", "/bin"),
+            ("CLAIMLOCKER", "x"),
+        ];
+        variables.extend(CLIENT_VARIABLES.iter().map(|name| (*name, "x")));
+        assert_eq!(warnings(&variables), []);
+    }
+
+    #[test]
+    fn an_unknown_name_is_told_without_its_value() {
+        let found = warnings(&[
+            ("CLAIMLOCK_REDIS_PASSWORD", "secret"),
+            ("CLAIMLOCK_A", "tcp://x"),
+        ]);
+        assert_eq!(found.len(), 1);
+        assert_eq!(
+            found[0].variables,
+            ["CLAIMLOCK_A", "CLAIMLOCK_REDIS_PASSWORD"]
+        );
+        assert!(!found[0].to_string().contains("secret"));
+    }
+
+    #[test]
+    fn what_kubernetes_injects_is_one_warning_of_its_own() {
+        let injected = [
+            ("CLAIMLOCK_GRPC_PORT", "tcp://10.0.0.1:7420"),
+            ("CLAIMLOCK_PORT", "tcp://10.0.0.1:7420"),
+            ("CLAIMLOCK_PORT_7420_TCP", "tcp://10.0.0.1:7420"),
+            ("CLAIMLOCK_PORT_7420_TCP_ADDR", "10.0.0.1"),
+            ("CLAIMLOCK_PORT_7420_TCP_PORT", "7420"),
+            ("CLAIMLOCK_PORT_7420_TCP_PROTO", "tcp"),
+            ("CLAIMLOCK_SERVICE_HOST", "10.0.0.1"),
+            ("CLAIMLOCK_SERVICE_PORT", "7420"),
+            ("CLAIMLOCK_SERVICE_PORT_GRPC", "7420"),
+        ];
+        let found = warnings(&injected);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].variables.len(), injected.len(), "{found:?}");
+        assert!(found[0].advice.contains("enableServiceLinks"));
+        assert_eq!(warnings(&[("CLAIMLOCK_PORT", "7420")])[0].advice, UNKNOWN);
+    }
+}
