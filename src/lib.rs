@@ -1,5 +1,23 @@
 //! Claimlock: idempotency keys and locks over gRPC, for services in any language.
+//!
+//! The map of the modules. Each may use those to its right, and none to its left:
+//!
+//! ```text
+//! main → cli → app → rpc → coordinator → store → domain
+//!                └→ config, telemetry
+//! ```
+//!
+//! - [`domain`]: names and rules without I/O
+//! - [`store`]: Redis, where all state is and changes; the only place for its driver. What a transition means is said
+//!   once, in the scripts of the folder `lua/`
+//! - [`coordinator`]: what a call does, whatever it came in by
+//! - [`rpc`]: gRPC; the only place for its library
+//! - [`app`]: puts it together: wire, health, serve, drain
+//! - [`config`], [`telemetry`]: typed settings; logs
+//! - [`cli`]: one file a subcommand
 
+pub mod app;
+pub mod cli;
 pub mod config;
 pub mod coordinator;
 pub mod domain;

@@ -1,0 +1,241 @@
+//! Puts the service together: wire, health, serve, drain.
+
+mod http;
+
+use crate::config::{Fsync, Settings, SettingsError};
+use crate::coordinator::Coordinator;
+use crate::domain::duration::{Millis, Retention};
+use crate::domain::limits::Limits;
+use crate::rpc::{self, Ending, Health, ServeSettings};
+use crate::store::embedded::{Embedded, EmbeddedError, EmbeddedSettings};
+use crate::store::{BadUrl, Store, StoreSettings};
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::time::Instant;
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+
+/// Why the service could not start, or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// An address that cannot be listened on.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Which one.
+        address: SocketAddr,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The embedded server cannot be started.
+    #[error(transparent)]
+    Embedded(#[from] EmbeddedError),
+    /// Settings that only show to be wrong when they are used.
+    #[error(transparent)]
+    Settings(#[from] SettingsError),
+    /// The Redis URL cannot be used.
+    #[error("redis-url: {0}")]
+    RedisUrl(#[from] BadUrl),
+    /// Signals cannot be waited for.
+    #[error("cannot wait for signals: {0}")]
+    Signals(std::io::Error),
+}
+
+/// What a message may hold beside the largest response: names, a request's body, the framing.
+const MESSAGE_SLACK: usize = 4 * 1024 * 1024;
+/// The part of the grace period that is left, once calls have no more time, to tell them so, to clean up, and to stop the
+/// embedded server.
+const LAST_SHARE: u32 = 5;
+
+/// Where the service listens.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For gRPC.
+    pub grpc: TcpListener,
+    /// For health over HTTP.
+    pub http: TcpListener,
+}
+
+impl Listeners {
+    /// Takes both ports; port 0 takes a free one.
+    pub async fn bind(settings: &Settings) -> Result<Self, Error> {
+        let bind = async |address: SocketAddr| {
+            TcpListener::bind(address)
+                .await
+                .map_err(|source| Error::Listen { address, source })
+        };
+        Ok(Self {
+            grpc: bind(settings.grpc_addr).await?,
+            http: bind(settings.http_addr).await?,
+        })
+    }
+}
+
+/// Serves until SIGTERM or Ctrl-C. Says on the first line of standard output where it listens.
+///
+/// # Errors
+///
+/// When it cannot start.
+pub async fn run_until_signalled(settings: Settings) -> Result<(), Error> {
+    let shutdown = CancellationToken::new();
+    stop_on_signals(shutdown.clone())?;
+    let listeners = Listeners::bind(&settings).await?;
+    announce(&listeners);
+    run(settings, listeners, shutdown).await
+}
+
+fn announce(listeners: &Listeners) {
+    let address = |listener: &TcpListener| {
+        listener
+            .local_addr()
+            .map_or_else(|_| "unknown".to_owned(), |address| address.to_string())
+    };
+    let line = format!(
+        "claimlock serves gRPC on {} and HTTP on {}\n",
+        address(&listeners.grpc),
+        address(&listeners.http)
+    );
+    // Nobody may be reading it.
+    let mut out = std::io::stdout().lock();
+    let _ = out.write_all(line.as_bytes()).and_then(|()| out.flush());
+}
+
+fn stop_on_signals(shutdown: CancellationToken) -> Result<(), Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut terminate = signal(SignalKind::terminate()).map_err(Error::Signals)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(Error::Signals)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => tracing::info!("SIGTERM: draining"),
+            _ = interrupt.recv() => tracing::info!("interrupted: draining"),
+        }
+        shutdown.cancel();
+    });
+    Ok(())
+}
+
+/// Serves on the listeners until `shutdown` is cancelled, then drains within the grace period.
+///
+/// # Errors
+///
+/// When it cannot start.
+pub async fn run(
+    settings: Settings,
+    listeners: Listeners,
+    shutdown: CancellationToken,
+) -> Result<(), Error> {
+    let Some(url) = &settings.redis_url else {
+        let embedded = Embedded::start(EmbeddedSettings {
+            data_dir: settings.data_folder()?,
+            fsync_always: settings.embedded_fsync == Fsync::Always,
+        })
+        .await?;
+        let end = serve(&settings, &embedded.redis_url(), listeners, shutdown).await?;
+        embedded
+            .stop(end.saturating_duration_since(Instant::now()))
+            .await;
+        return Ok(());
+    };
+    serve(&settings, url.expose(), listeners, shutdown).await?;
+    Ok(())
+}
+
+/// Serves until `shutdown` is cancelled and drains; returns when the grace period ends.
+async fn serve(
+    settings: &Settings,
+    redis_url: &str,
+    listeners: Listeners,
+    shutdown: CancellationToken,
+) -> Result<Instant, Error> {
+    let max_retention = Retention::largest(Millis::rounded_up(settings.max_retention));
+    let store = Store::open(
+        redis_url,
+        StoreSettings {
+            connections: settings.redis_connections,
+            timeout: settings.store_timeout,
+            memory: Millis::rounded_up(settings.memory),
+            max_retention,
+        },
+    )?;
+    let store_up = store.watch();
+    let coordinator = Coordinator::new(
+        store,
+        Limits {
+            max_retention,
+            max_response_body: settings.max_response_body,
+            max_response_headers: settings.max_response_headers,
+        },
+    );
+
+    let health = Health::new().await;
+    let (ready, readiness) = watch::channel(false);
+    let ending = Ending::default();
+    tokio::spawn(http::serve(listeners.http, readiness, ending.cut.clone()));
+    let serve_settings = ServeSettings {
+        max_message: settings.max_response_body + settings.max_response_headers + MESSAGE_SLACK,
+    };
+    let mut grpc = tokio::spawn(rpc::serve(
+        listeners.grpc,
+        coordinator.clone(),
+        health.clone(),
+        serve_settings,
+        ending.clone(),
+    ));
+
+    follow_store(store_up, &health, &ready, &shutdown).await;
+
+    let end = Instant::now() + settings.drain_grace;
+    set_ready(&health, &ready, false).await;
+    // Load balancers get this long to notice; calls are served all the while.
+    tokio::time::sleep(settings.drain_delay).await;
+    ending.drain.cancel();
+    let last_moment = end - settings.drain_grace / LAST_SHARE;
+    if finished_by(last_moment, &mut grpc).await.is_none() {
+        tracing::warn!("calls did not finish within the grace period: telling them so");
+        ending.hurry.cancel();
+        let answered = Instant::now() + end.saturating_duration_since(Instant::now()) / 2;
+        if finished_by(answered, &mut grpc).await.is_none() {
+            ending.cut.cancel();
+            // It ends at once now.
+            let _ = grpc.await;
+        }
+    }
+    coordinator.finish_cleanups(end).await;
+    ending.cut.cancel();
+    tracing::info!("stopped");
+    Ok(end)
+}
+
+/// Whether a task ended by then; how it ended does not matter any more.
+async fn finished_by(limit: Instant, task: &mut JoinHandle<()>) -> Option<()> {
+    let ended = tokio::time::timeout_at(limit.into(), task).await;
+    ended.ok().map(|_| ())
+}
+
+/// Keeps health in step with the store, until the service is to shut down.
+async fn follow_store(
+    mut store_up: watch::Receiver<bool>,
+    health: &Health,
+    ready: &watch::Sender<bool>,
+    shutdown: &CancellationToken,
+) {
+    loop {
+        let up = *store_up.borrow_and_update();
+        set_ready(health, ready, up).await;
+        tokio::select! {
+            changed = store_up.changed() => {
+                if changed.is_err() {
+                    // The watch ends with the store alone.
+                    return shutdown.cancelled().await;
+                }
+            }
+            () = shutdown.cancelled() => return,
+        }
+    }
+}
+
+async fn set_ready(health: &Health, ready: &watch::Sender<bool>, up: bool) {
+    health.set_ready(up).await;
+    ready.send_replace(up);
+}
