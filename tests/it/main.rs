@@ -1,1 +1,6 @@
-//! One binary.
+//! Tests on real servers, one binary.
+
+mod embedded;
+mod harness;
+mod settings;
+mod support;

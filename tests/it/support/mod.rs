@@ -1,0 +1,24 @@
+//! Servers that a test starts for itself, and ways to hurt them.
+
+pub mod blackhole;
+pub mod data_folder;
+pub mod redis;
+pub mod requests;
+pub mod service;
+
+use std::time::{Duration, Instant};
+
+/// How long a condition that is bound to come may take on a loaded machine.
+pub const BOUND: Duration = Duration::from_secs(20);
+
+/// Waits until `check` gives a value; panics with `what` after [`BOUND`].
+pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + BOUND;
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "in vain waited for: {what}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}

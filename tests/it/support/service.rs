@@ -1,0 +1,111 @@
+//! The service itself, in the test's own process, over real TCP.
+
+use super::eventually;
+use super::redis::RedisServer;
+use claimlock::app::{self, Listeners};
+use claimlock::config::{RedisUrl, Settings};
+use claimlock::rpc::proto::admin_service_client::AdminServiceClient;
+use claimlock::rpc::proto::coordination_service_client::CoordinationServiceClient;
+use std::net::SocketAddr;
+use tokio::task::JoinHandle;
+use tokio_util::sync::CancellationToken;
+use tonic::transport::{Channel, Endpoint};
+
+pub type Coordination = CoordinationServiceClient<Channel>;
+pub type Admin = AdminServiceClient<Channel>;
+
+/// A running service; stopped with the value.
+#[derive(Debug)]
+pub struct Service {
+    pub grpc: SocketAddr,
+    pub http: SocketAddr,
+    shutdown: CancellationToken,
+    running: JoinHandle<Result<(), app::Error>>,
+}
+
+impl Service {
+    /// On a server of the test's, ready to answer.
+    pub async fn start(redis: &RedisServer) -> Self {
+        Self::with(redis, Settings::default()).await
+    }
+
+    /// The same with other settings.
+    pub async fn with(redis: &RedisServer, settings: Settings) -> Self {
+        let service = Self::at(&redis.url(), settings).await;
+        service.is_ready().await;
+        service
+    }
+
+    /// At any URL, whether or not a server answers there.
+    pub async fn at(redis_url: &str, settings: Settings) -> Self {
+        let settings = Settings {
+            grpc_addr: SocketAddr::from(([127, 0, 0, 1], 0)),
+            http_addr: SocketAddr::from(([127, 0, 0, 1], 0)),
+            redis_url: Some(RedisUrl::parse(redis_url).expect("a test's own URL")),
+            ..settings
+        };
+        let listeners = Listeners::bind(&settings).await.expect("free ports");
+        let address =
+            |listener: &tokio::net::TcpListener| listener.local_addr().expect("a bound address");
+        let (grpc, http) = (address(&listeners.grpc), address(&listeners.http));
+        let shutdown = CancellationToken::new();
+        let running = tokio::spawn(app::run(settings, listeners, shutdown.clone()));
+        Self {
+            grpc,
+            http,
+            shutdown,
+            running,
+        }
+    }
+
+    /// Waits until the service says that it is ready.
+    pub async fn is_ready(&self) {
+        eventually("the service to be ready", async || {
+            (http_status(self.http, "/readyz").await? == 200).then_some(())
+        })
+        .await;
+    }
+
+    /// A new connection to it.
+    pub async fn channel(&self) -> Channel {
+        Endpoint::from_shared(format!("http://{}", self.grpc))
+            .expect("an address")
+            .connect()
+            .await
+            .expect("the service takes connections")
+    }
+
+    pub async fn coordination(&self) -> Coordination {
+        CoordinationServiceClient::new(self.channel().await)
+            .max_decoding_message_size(16 * 1024 * 1024)
+    }
+
+    pub async fn admin(&self) -> Admin {
+        AdminServiceClient::new(self.channel().await)
+    }
+
+    /// Drains it and returns how it ended.
+    pub async fn stop(mut self) -> Result<(), app::Error> {
+        self.shutdown.cancel();
+        (&mut self.running)
+            .await
+            .expect("the service does not panic")
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.running.abort();
+    }
+}
+
+/// The status that a path of the HTTP port answers with; `None` where nobody answers.
+pub async fn http_status(address: SocketAddr, path: &str) -> Option<u16> {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
+    let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.ok()?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
