@@ -2,5 +2,7 @@
 
 mod embedded;
 mod harness;
+mod model;
+mod property;
 mod settings;
 mod support;
