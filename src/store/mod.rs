@@ -166,7 +166,7 @@ impl Store {
 enum Advice {
     /// The connection broke, or leads to the wrong server.
     Reconnect,
-    /// Redis is loading, failing over, or busy with somebody's script.
+    /// Redis is loading, failing over, busy with somebody's script, or forgot ours again just after it was loaded.
     WaitAndRepeat,
     /// Redis will not take the call: it is out of memory, may not write, or refuses us.
     GiveUp,
@@ -181,7 +181,8 @@ fn advice(error: &RedisError) -> Advice {
             ServerErrorKind::BusyLoading
             | ServerErrorKind::TryAgain
             | ServerErrorKind::MasterDown
-            | ServerErrorKind::ClusterDown,
+            | ServerErrorKind::ClusterDown
+            | ServerErrorKind::NoScript,
         ) => Advice::WaitAndRepeat,
         ErrorKind::Server(ServerErrorKind::ReadOnly) => Advice::Reconnect,
         ErrorKind::Server(ServerErrorKind::ResponseError) => Advice::Defect,
