@@ -78,13 +78,20 @@ impl Clock {
     }
 
     fn micros(&self, at: Instant) -> i64 {
-        let micros =
-            |d: Duration| i64::try_from(d.as_micros()).expect("no process runs for 292,000 years");
         match at.checked_duration_since(self.origin) {
             Some(since) => micros(since),
             None => -micros(self.origin.duration_since(at)),
         }
     }
+}
+
+/// The moment on Redis's clock that is at or before `limit` on ours, by one reply alone.
+pub(super) fn after(redis_micros: i64, received: Instant, limit: Instant) -> i64 {
+    redis_micros + micros(limit.saturating_duration_since(received))
+}
+
+fn micros(duration: Duration) -> i64 {
+    i64::try_from(duration.as_micros()).expect("no process runs for 292,000 years")
 }
 
 impl Bounds {

@@ -115,12 +115,13 @@ impl Store {
         repeatable: bool,
         arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
     ) -> Result<Reply, Failure> {
-        let mut corrected = false;
+        // The reply to the first try says more of Redis's clock than the shared estimate, which other replies move.
+        let mut corrected = None;
         loop {
             let mut link = self.pool.link(limit).await.map_err(unavailable)?;
             let mut call = script.call();
             call.key(keys)
-                .arg(self.clock.not_after(limit))
+                .arg(corrected.unwrap_or_else(|| self.clock.not_after(limit)))
                 .arg(self.clock.highest_fence())
                 .arg(self.settings.memory.get());
             arguments(&mut call);
@@ -137,15 +138,16 @@ impl Store {
             match answer {
                 Ok(value) => {
                     let reply = Reply::parse(value)?;
-                    self.clock.observe(sent, Instant::now(), reply.now);
+                    let received = Instant::now();
+                    self.clock.observe(sent, received, reply.now);
                     if reply.kind != "late" {
                         return Ok(reply);
                     }
                     // Either our idea of Redis's clock was wrong, which this reply has mended, or it lay about.
-                    if corrected {
+                    if corrected.is_some() {
                         return Err(unavailable("redis read the call after its time"));
                     }
-                    corrected = true;
+                    corrected = Some(clock::after(reply.now, received, limit));
                 }
                 Err(error) => match advice(&error) {
                     Advice::Reconnect => {
