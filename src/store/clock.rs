@@ -27,6 +27,8 @@ struct Bounds {
     lower: i64,
     upper: i64,
     since: Instant,
+    /// When the newest of the replies they were made from came.
+    heard: Instant,
 }
 
 impl Clock {
@@ -44,6 +46,7 @@ impl Clock {
             lower: redis_micros - self.micros(received),
             upper: redis_micros - self.micros(sent),
             since: received,
+            heard: received,
         };
         let mut bounds = self
             .bounds
@@ -54,7 +57,10 @@ impl Clock {
                 lower: known.lower.max(seen.lower),
                 upper: known.upper.min(seen.upper),
                 since: known.since,
+                heard: known.heard.max(received),
             },
+            // It was on its way when the clock was seen to be behind that: it may have been read before a jump back.
+            Some(known) if sent < known.heard && seen.lower > known.upper => known,
             _ => seen,
         });
     }
@@ -140,6 +146,18 @@ mod tests {
         assert_eq!(clock.not_after(at(&clock, 21)), 1_000_000);
         clock.observe(at(&clock, 30), at(&clock, 31), 9_000_000);
         assert_eq!(clock.not_after(at(&clock, 31)), 9_000_000);
+    }
+
+    #[test]
+    fn a_reply_from_before_a_jump_back_that_is_read_after_it_changes_nothing() {
+        let clock = Clock::new();
+        clock.observe(at(&clock, 10), at(&clock, 11), 5_000_000);
+        clock.observe(at(&clock, 20), at(&clock, 21), 1_000_000);
+        clock.observe(at(&clock, 19), at(&clock, 22), 5_009_500);
+        assert_eq!(clock.not_after(at(&clock, 22)), 1_001_000);
+        // One that was sent since is newer for certain.
+        clock.observe(at(&clock, 23), at(&clock, 24), 5_013_500);
+        assert_eq!(clock.not_after(at(&clock, 24)), 5_013_500);
     }
 
     #[test]
