@@ -7,7 +7,6 @@ use crate::domain::claim::{
     RenewOutcome,
 };
 use crate::domain::failure::Failure;
-use crate::domain::receipt::Receipt;
 use crate::domain::token::Nonce;
 use std::time::{Duration, Instant};
 
@@ -50,18 +49,13 @@ impl Coordinator {
         completion: Complete,
         limit: Instant,
     ) -> Result<CompleteOutcome, Failure> {
-        let receipt = match completion.receipt.as_slice() {
-            [] => None,
-            bytes => {
-                let highest = self.store.highest_fencing_token();
-                let receipt = Receipt::parse(bytes, &completion.id, &completion.token, highest)
-                    .map_err(|refused| Failure::field("receipt", refused))?;
-                Some(receipt)
-            }
-        };
-        self.store
-            .complete(&completion, receipt.as_ref(), limit)
-            .await
+        if let Some(receipt) = &completion.receipt {
+            let highest = self.store.highest_fencing_token(limit).await?;
+            receipt
+                .check_against(highest)
+                .map_err(|refused| Failure::field("receipt", refused))?;
+        }
+        self.store.complete(&completion, limit).await
     }
 
     /// Gives a claim up.

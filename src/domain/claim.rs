@@ -3,6 +3,7 @@
 use super::duration::{ClaimLease, Retention};
 use super::fingerprint::Fingerprint;
 use super::name::{AbandonReason, ClaimId, Holder, Operation, OperatorReason, Prefix, Tenant};
+use super::receipt::Receipt;
 use super::response::StoredResponse;
 use super::token::ClaimToken;
 use std::time::Duration;
@@ -76,8 +77,8 @@ pub struct Complete {
     pub retention: Option<Retention>,
     /// How long the response is kept; none for as long as the key.
     pub response_retention: Option<Retention>,
-    /// The receipt of the claim, as the caller handed it back; empty for none.
-    pub receipt: Vec<u8>,
+    /// The receipt of the claim, if the caller handed it back.
+    pub receipt: Option<Receipt>,
 }
 
 /// Whether the work of a claim that is given up may have changed anything.

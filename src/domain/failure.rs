@@ -1,5 +1,6 @@
 //! What can go wrong with a call. An expected result is an outcome, never a failure.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
@@ -34,7 +35,7 @@ impl Refused {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldViolation {
     /// The field's name as in the contract, dotted where it is nested.
-    pub field: &'static str,
+    pub field: Cow<'static, str>,
     /// What is wrong with it.
     pub refused: Refused,
 }
@@ -84,7 +85,8 @@ pub enum Failure {
 
 impl Failure {
     /// One bad field.
-    pub fn field(field: &'static str, refused: Refused) -> Self {
+    pub fn field(field: impl Into<Cow<'static, str>>, refused: Refused) -> Self {
+        let field = field.into();
         Self::Invalid(vec![FieldViolation { field, refused }])
     }
 }
@@ -95,7 +97,12 @@ pub struct Violations(Vec<FieldViolation>);
 
 impl Violations {
     /// The value, or `None` after noting what is wrong with it.
-    pub fn check<T>(&mut self, field: &'static str, value: Result<T, Refused>) -> Option<T> {
+    pub fn check<T>(
+        &mut self,
+        field: impl Into<Cow<'static, str>>,
+        value: Result<T, Refused>,
+    ) -> Option<T> {
+        let field = field.into();
         match value {
             Ok(value) => Some(value),
             Err(refused) => {

@@ -95,6 +95,13 @@ name!(
     |text| short_utf8(text, 255, "operation")
 );
 
+impl Operation {
+    /// That of a request that names none.
+    pub fn unnamed() -> Self {
+        Self(String::new())
+    }
+}
+
 name!(
     /// Who asks, for people to read: at most 255 bytes of UTF-8.
     Holder,

@@ -1,6 +1,6 @@
 //! The result of the work, worth replaying to the letter.
 
-use super::failure::Refused;
+use super::failure::{Refused, Violations};
 use super::limits::Limits;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -17,36 +17,44 @@ pub struct StoredResponse {
 }
 
 impl StoredResponse {
-    /// Takes a response that is within the limits.
+    /// Takes a response that is within the limits, or notes what is wrong with it in the parts of `field`.
     pub fn parse(
+        bad: &mut Violations,
+        field: &str,
         status: i32,
         headers: Headers,
         body: Vec<u8>,
         limits: &Limits,
-    ) -> Result<Self, Refused> {
-        if !(0..=999).contains(&status) {
-            return Err(Refused::invalid("status must be 0 to 999"));
-        }
-        if headers.iter().any(|(name, _)| name.is_empty()) {
-            return Err(Refused::invalid("a header must have a name"));
-        }
-        let header_bytes: usize = headers.iter().map(|(n, v)| n.len() + v.len()).sum();
-        if header_bytes > limits.max_response_headers {
-            return Err(Refused::too_large(format!(
-                "headers must be at most {} bytes",
-                limits.max_response_headers
-            )));
-        }
-        if body.len() > limits.max_response_body {
-            return Err(Refused::too_large(format!(
-                "body must be at most {} bytes",
-                limits.max_response_body
-            )));
-        }
-        Ok(Self {
-            status,
-            headers,
-            body,
+    ) -> Option<Self> {
+        let status = bad.check(
+            format!("{field}.status"),
+            (0..=999)
+                .contains(&status)
+                .then_some(status)
+                .ok_or_else(|| Refused::invalid("status must be 0 to 999")),
+        );
+        // One is enough to say what is wrong, and there may be thousands.
+        let named = match headers.iter().position(|(name, _)| name.is_empty()) {
+            Some(nameless) => bad.check(
+                format!("{field}.headers[{nameless}].name"),
+                Err(Refused::invalid("a header must have a name")),
+            ),
+            None => Some(()),
+        };
+        let header_bytes = headers.iter().map(|(n, v)| n.len() + v.len()).sum();
+        let headers = bad.check(
+            format!("{field}.headers"),
+            within(header_bytes, limits.max_response_headers, "headers").map(|()| headers),
+        );
+        let body = bad.check(
+            format!("{field}.body"),
+            within(body.len(), limits.max_response_body, "body").map(|()| body),
+        );
+        named?;
+        Some(Self {
+            status: status?,
+            headers: headers?,
+            body: body?,
         })
     }
 
@@ -69,6 +77,15 @@ impl StoredResponse {
     pub fn into_parts(self) -> (i32, Headers, Vec<u8>) {
         (self.status, self.headers, self.body)
     }
+}
+
+fn within(bytes: usize, most: usize, what: &str) -> Result<(), Refused> {
+    if bytes <= most {
+        return Ok(());
+    }
+    Err(Refused::too_large(format!(
+        "{what} must be at most {most} bytes"
+    )))
 }
 
 /// Tells equal responses, and none, without keeping them: SHA-256.

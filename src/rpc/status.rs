@@ -56,7 +56,7 @@ fn invalid(violations: &[FieldViolation]) -> Status {
     };
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
     for violation in violations {
-        details.add_bad_request_violation(violation.field, &violation.refused.why);
+        details.add_bad_request_violation(violation.field.as_ref(), &violation.refused.why);
     }
     let all: Vec<&str> = violations.iter().map(|v| v.refused.why.as_str()).collect();
     Status::with_error_details(Code::InvalidArgument, all.join("; "), details)
@@ -195,7 +195,7 @@ mod tests {
     #[test]
     fn every_bad_field_is_named() {
         let violation = |field: &'static str| FieldViolation {
-            field,
+            field: field.into(),
             refused: Refused::invalid(format!("{field} is wrong")),
         };
         let status = from_failure(Failure::Invalid(vec![violation("key"), violation("lease")]));

@@ -132,7 +132,6 @@ impl Store {
     pub async fn complete(
         &self,
         completion: &Complete,
-        receipt: Option<&Receipt>,
         limit: Instant,
     ) -> Result<CompleteOutcome, Failure> {
         let response = StoredBytes::of(completion.response.as_ref())?;
@@ -149,8 +148,8 @@ impl Store {
                         .arg(optional(
                             completion.response_retention.map(Retention::millis),
                         ))
-                        .arg(u8::from(receipt.is_some()));
-                    if let Some(receipt) = receipt {
+                        .arg(u8::from(completion.receipt.is_some()));
+                    if let Some(receipt) = &completion.receipt {
                         call.arg(receipt.expires_at)
                             .arg(receipt.fencing_token)
                             .arg(receipt.attempt)

@@ -78,10 +78,12 @@ impl Store {
         self.settings.timeout
     }
 
-    /// The highest fencing token that this service has seen; a receipt cannot name a much higher one.
-    pub fn highest_fencing_token(&self) -> i64 {
+    /// The highest fencing token that this service has seen; a receipt cannot name a much higher one. Waits for the
+    /// first connection, before which nothing is known.
+    pub async fn highest_fencing_token(&self, limit: Instant) -> Result<i64, Failure> {
+        self.pool.link(limit).await.map_err(unavailable)?;
         let now = self.clock.not_after(Instant::now());
-        self.clock.highest_fence().max(now)
+        Ok(self.clock.highest_fence().max(now))
     }
 
     /// Runs a script until it answers or the limit has passed. It may be sent more than once, where a connection

@@ -144,9 +144,9 @@ pub(in crate::rpc) fn resolve_claim(
                 "one of complete, forget and erase_response must be set",
             )),
         ),
-        Some(Asked::Complete(response)) => bad
-            .check("complete", stored_response(response, limits))
-            .map(Resolution::Complete),
+        Some(Asked::Complete(response)) => {
+            stored_response(&mut bad, "complete", response, limits).map(Resolution::Complete)
+        }
         Some(Asked::Forget(_)) => Some(Resolution::Forget),
         Some(Asked::EraseResponse(_)) => Some(Resolution::EraseResponse),
     };

@@ -15,6 +15,7 @@ use crate::domain::limits::{Limits, MAX_CHECKPOINT};
 use crate::domain::name::{
     AbandonReason, ClaimId, Holder, IdempotencyKey, Operation, Scope, Tenant,
 };
+use crate::domain::receipt::Receipt;
 use crate::domain::token::ClaimToken;
 
 pub(super) fn claim_id(
@@ -41,7 +42,7 @@ pub(in crate::rpc) fn claim(
     let id = claim_id(&mut bad, request.tenant, request.scope, request.key);
     let token = bad.check("claim_token", ClaimToken::or_new(request.claim_token));
     let operation = bad.check("operation", Operation::parse(request.operation));
-    let fingerprint = operation.as_ref().and_then(|operation| {
+    let fingerprint = {
         use proto::claim_request::Request;
         let content = match &request.request {
             None => Content::None,
@@ -49,8 +50,10 @@ pub(in crate::rpc) fn claim(
             Some(Request::Body(body)) => Content::Raw(body),
             Some(Request::JsonBody(body)) => Content::Json(body),
         };
-        bad.check("fingerprint", Fingerprint::of(operation, content))
-    });
+        // Beside a bad operation a bad digest is named as well.
+        let operation = operation.clone().unwrap_or_else(Operation::unnamed);
+        bad.check("fingerprint", Fingerprint::of(&operation, content))
+    };
     let holder = bad.check("holder", Holder::parse(request.holder));
     let lease = bad.check("lease", optional(request.lease, ClaimLease::parse));
     let retention = bad.check("retention", retention(request.retention, limits));
@@ -181,13 +184,10 @@ pub(in crate::rpc) fn complete(
     let mut bad = Violations::default();
     let id = claim_id(&mut bad, request.tenant, request.scope, request.key);
     let token = bad.check("claim_token", ClaimToken::parse(request.claim_token));
-    let response = bad.check(
-        "response",
-        request
-            .response
-            .map(|response| stored_response(response, limits))
-            .transpose(),
-    );
+    let response = match request.response {
+        Some(response) => stored_response(&mut bad, "response", response, limits).map(Some),
+        None => Some(None),
+    };
     let retention = bad.check("retention", retention(request.retention, limits));
     let response_retention = bad.check(
         "response_retention",
@@ -195,6 +195,11 @@ pub(in crate::rpc) fn complete(
             Retention::parse_of_response(duration, limits.max_retention)
         }),
     );
+    let receipt = match (&id, &token) {
+        (Some(id), Some(token)) => bad.check("receipt", receipt(&request.receipt, id, token)),
+        // It is held against both.
+        _ => None,
+    };
     let parts = || {
         Some(Complete {
             id: id?,
@@ -202,10 +207,17 @@ pub(in crate::rpc) fn complete(
             response: response?,
             retention: retention?,
             response_retention: response_retention?,
-            receipt: request.receipt.to_vec(),
+            receipt: receipt?,
         })
     };
     bad.finish(parts())
+}
+
+fn receipt(bytes: &[u8], id: &ClaimId, token: &ClaimToken) -> Result<Option<Receipt>, Refused> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    Receipt::parse(bytes, id, token).map(Some)
 }
 
 pub(in crate::rpc) fn complete_response(outcome: CompleteOutcome) -> proto::CompleteResponse {

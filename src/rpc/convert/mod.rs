@@ -6,7 +6,7 @@ pub(super) mod locks;
 
 use super::proto;
 use crate::domain::claim::{LossReason, RenewOutcome, Timestamp};
-use crate::domain::failure::Refused;
+use crate::domain::failure::{Refused, Violations};
 use crate::domain::limits::Limits;
 use crate::domain::response::StoredResponse;
 use std::time::Duration;
@@ -55,14 +55,18 @@ fn to_timestamp(Timestamp(micros): Timestamp) -> prost_types::Timestamp {
 }
 
 fn stored_response(
+    bad: &mut Violations,
+    field: &str,
     response: proto::StoredResponse,
     limits: &Limits,
-) -> Result<StoredResponse, Refused> {
+) -> Option<StoredResponse> {
     let headers = response
         .headers
         .into_iter()
         .map(|h| (h.name, h.value.to_vec()));
     StoredResponse::parse(
+        bad,
+        field,
         response.status,
         headers.collect(),
         response.body.to_vec(),
