@@ -3,8 +3,9 @@
 use super::Coordinator;
 use crate::domain::claim::{ClaimInfo, ListClaims, ResolveClaim, Resolved};
 use crate::domain::failure::Failure;
-use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo, Page};
+use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo};
 use crate::domain::name::{ClaimId, LockId};
+use crate::domain::page::Page;
 use std::time::Instant;
 
 /// Who makes a change, as far as the transport can tell.

@@ -3,6 +3,7 @@
 use super::duration::{ClaimLease, Retention};
 use super::fingerprint::Fingerprint;
 use super::name::{AbandonReason, ClaimId, Holder, Operation, OperatorReason, Prefix, Tenant};
+use super::page::Position;
 use super::receipt::Receipt;
 use super::response::StoredResponse;
 use super::token::ClaimToken;
@@ -306,8 +307,19 @@ pub struct ListClaims {
     pub state: Option<ClaimState>,
     /// How many a page holds at most.
     pub page_size: usize,
-    /// Where the last page ended; empty for the first.
-    pub page_token: String,
+    /// Where the page starts.
+    pub start: Position,
+}
+
+impl ListClaims {
+    /// Whether a claim is one of those to be listed, in whatever state.
+    pub fn covers(&self, id: &ClaimId) -> bool {
+        let is_of_tenant = self
+            .tenant
+            .as_ref()
+            .is_none_or(|tenant| *tenant == id.tenant);
+        is_of_tenant && id.key.as_str().starts_with(self.prefix.as_str())
+    }
 }
 
 /// What an operator makes of a claim whose holder no longer settles it.

@@ -3,6 +3,7 @@
 use super::claim::LossReason;
 use super::duration::{HoldAtLeast, LockDelay, LockLease};
 use super::name::{Holder, LockId, OperatorReason, Prefix, Tenant};
+use super::page::Position;
 use super::token::LockToken;
 use std::time::Duration;
 
@@ -152,8 +153,19 @@ pub struct ListLocks {
     pub prefix: Prefix,
     /// How many a page holds at most.
     pub page_size: usize,
-    /// Where the last page ended; empty for the first.
-    pub page_token: String,
+    /// Where the page starts.
+    pub start: Position,
+}
+
+impl ListLocks {
+    /// Whether a lock is one of those to be listed.
+    pub fn covers(&self, id: &LockId) -> bool {
+        let is_of_tenant = self
+            .tenant
+            .as_ref()
+            .is_none_or(|tenant| *tenant == id.tenant);
+        is_of_tenant && id.resource.as_str().starts_with(self.prefix.as_str())
+    }
 }
 
 /// Takes a lock away from its holders.
@@ -174,13 +186,4 @@ pub struct ForceReleased {
     pub released_holders: u32,
     /// Those whose hold ended, also those that only kept it taken.
     pub ended: Vec<HolderInfo>,
-}
-
-/// A page of a listing.
-#[derive(Clone, Debug)]
-pub struct Page<T> {
-    /// What is on it.
-    pub items: Vec<T>,
-    /// Where the next one starts; empty on the last.
-    pub next_page_token: String,
 }

@@ -9,6 +9,7 @@ pub mod fingerprint;
 pub mod limits;
 pub mod lock;
 pub mod name;
+pub mod page;
 pub mod receipt;
 pub mod response;
 pub mod token;

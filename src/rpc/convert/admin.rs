@@ -7,8 +7,9 @@ use crate::domain::claim::{
 };
 use crate::domain::failure::{Failure, Refused, Violations};
 use crate::domain::limits::Limits;
-use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo, Page};
+use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo};
 use crate::domain::name::{ClaimId, LockId, OperatorReason, Prefix, Tenant};
+use crate::domain::page::{Page, Position};
 
 const DEFAULT_PAGE: usize = 50;
 const LARGEST_PAGE: i32 = 1000;
@@ -52,13 +53,14 @@ pub(in crate::rpc) fn list_claims(
     let prefix = bad.check("key_prefix", Prefix::parse(request.key_prefix));
     let state = bad.check("state", listed_state(request.state));
     let page_size = bad.check("page_size", page_size(request.page_size));
+    let start = bad.check("page_token", Position::parse(&request.page_token));
     let parts = || {
         Some(ListClaims {
             tenant: tenant?,
             prefix: prefix?,
             state: state?,
             page_size: page_size?,
-            page_token: request.page_token,
+            start: start?,
         })
     };
     bad.finish(parts())
@@ -185,12 +187,13 @@ pub(in crate::rpc) fn list_locks(request: proto::ListLocksRequest) -> Result<Lis
     let tenant = bad.check("tenant", listed_tenant(request.tenant, request.all_tenants));
     let prefix = bad.check("resource_prefix", Prefix::parse(request.resource_prefix));
     let page_size = bad.check("page_size", page_size(request.page_size));
+    let start = bad.check("page_token", Position::parse(&request.page_token));
     let parts = || {
         Some(ListLocks {
             tenant: tenant?,
             prefix: prefix?,
             page_size: page_size?,
-            page_token: request.page_token,
+            start: start?,
         })
     };
     bad.finish(parts())
