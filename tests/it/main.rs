@@ -1,5 +1,7 @@
 //! Tests on real servers, one binary.
 
+mod admin;
+mod bad_input;
 mod embedded;
 mod harness;
 mod model;

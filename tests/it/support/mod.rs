@@ -2,7 +2,9 @@
 
 pub mod blackhole;
 pub mod data_folder;
+pub mod failures;
 pub mod redis;
+pub mod reflection;
 pub mod requests;
 pub mod service;
 

@@ -1,0 +1,3 @@
+//! What operators see and do.
+
+mod listing;
