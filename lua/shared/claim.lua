@@ -41,7 +41,8 @@ end
 
 -- Until when anything about the key has to be known.
 local function keep_until(r)
-  local latest = math.max(r[LEASE_END], r[ENDED_AT]) + memory
+  local grant_ended = r[ENDED_AT] > 0 and r[ENDED_AT] or r[LEASE_END]
+  local latest = grant_ended + memory
   if r[STATE] ~= NONE then latest = math.max(latest, r[EXPIRES_AT]) end
   for _, entry in ipairs(r[SPENT]) do latest = math.max(latest, entry[3]) end
   return latest
