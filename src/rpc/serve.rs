@@ -50,7 +50,8 @@ const PING_EVERY: Duration = Duration::from_secs(3);
 const PING_TIMEOUT: Duration = Duration::from_millis(1500);
 /// A connection that says nothing at all is closed after this.
 const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
-/// Calls in flight on one connection.
+/// Calls in flight on one connection; as many may be cancelled at once before it is cut, with all other calls on it,
+/// as one that only means harm. (Without being told, hyper cuts it at 20.)
 const MAX_STREAMS: u32 = 1000;
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
 /// Pause after a connection could not be accepted, for want of file descriptors say.
@@ -149,6 +150,7 @@ async fn connection(
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PING_TIMEOUT)
         .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_STREAMS as usize)
         .max_header_list_size(MAX_HEADER_BYTES)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
