@@ -47,6 +47,10 @@ const MESSAGE_SLACK: usize = 4 * 1024 * 1024;
 /// The part of the grace period that is left, once calls have no more time, to tell them so, to clean up, and to stop the
 /// embedded server.
 const LAST_SHARE: u32 = 5;
+/// The part of it that is left when clean-ups have had their time, for the embedded server; and the part of it by which the
+/// process is gone before the period ends, so that nobody kills it for being late.
+const STOP_SHARE: u32 = 10;
+const EXIT_SHARE: u32 = 20;
 
 /// Where the service listens.
 #[derive(Debug)]
@@ -141,7 +145,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Serves until `shutdown` is cancelled and drains; returns when the grace period ends.
+/// Serves until `shutdown` is cancelled and drains; returns by when the rest must be done.
 async fn serve(
     settings: &Settings,
     redis_url: &str,
@@ -201,10 +205,12 @@ async fn serve(
             let _ = grpc.await;
         }
     }
-    coordinator.finish_cleanups(end).await;
+    coordinator
+        .finish_cleanups(end - settings.drain_grace / STOP_SHARE)
+        .await;
     ending.cut.cancel();
     tracing::info!("stopped");
-    Ok(end)
+    Ok(end - settings.drain_grace / EXIT_SHARE)
 }
 
 /// Whether a task ended by then; how it ended does not matter any more.
