@@ -119,14 +119,26 @@ local function counting()
   return count, h ~= nil and h[MODE] == EXCLUSIVE
 end
 
--- The smallest limit that one of those that count named; 0 for none.
+-- The smallest limit that one of those that count named; 0 for none. Where the first has ended, so may have any
+-- number of others: they are taken off in bunches, each once.
 local function smallest_limit()
+  local at_once = 1
   while true do
-    local first = redis.call('ZRANGE', LIMITS, 0, 0, 'WITHSCORES')
+    local first = redis.call('ZRANGE', LIMITS, 0, at_once - 1, 'WITHSCORES')
     if #first == 0 then return 0 end
-    local ends = redis.call('ZSCORE', ENDS, first[1])
-    if ends and now < tonumber(ends) then return tonumber(first[2]) end
-    redis.call('ZREM', LIMITS, first[1])
+    local tokens, ended, limit = {}, {}, nil
+    for i = 1, #first, 2 do tokens[#tokens + 1] = first[i] end
+    local ends = redis.call('ZMSCORE', ENDS, unpack(tokens))
+    for i, token in ipairs(tokens) do
+      if ends[i] and now < tonumber(ends[i]) then
+        limit = tonumber(first[2 * i])
+        break
+      end
+      ended[#ended + 1] = token
+    end
+    if #ended > 0 then redis.call('ZREM', LIMITS, unpack(ended)) end
+    if limit then return limit end
+    at_once = CLEARED_AT_ONCE
   end
 end
 
