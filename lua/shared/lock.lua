@@ -156,9 +156,10 @@ end
 -- Up to `most` live holders, five values each: holder, fence, mode, acquired_at, lease_end.
 local function live_holders(most)
   local found, offset = {}, 0
-  -- Those that only count are passed over, a bounded number of them.
-  for _ = 1, 4 do
-    local tokens = redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'LIMIT', offset, most)
+  -- Those that only count are passed over, a bounded number of them. The longest are looked at first: on a semaphore
+  -- with hold_at_least most of those that end sooner have been released.
+  for _ = 1, 10 do
+    local tokens = redis.call('ZREVRANGEBYSCORE', ENDS, '+inf', '(' .. text(now), 'LIMIT', offset, most)
     for _, token in ipairs(tokens) do
       local h = holder_of(token)
       if is_live(h) and #found < most * 5 then
