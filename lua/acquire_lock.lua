@@ -46,9 +46,11 @@ if not free then
 end
 
 local last = tonumber(redis.call('HGET', SPENT, LAST_FENCE) or 0)
+-- None is no time at all, not now: a clock that is set back must not make one of it.
+local hold_at_least = ARGV[10] * 1000
 local granted = {
   mint(last), mode, now + lease, lease, now,
-  now + ARGV[10] * 1000, ARGV[11] * 1000, max_holders, 0, nonce, ARGV[6],
+  hold_at_least > 0 and now + hold_at_least or 0, ARGV[11] * 1000, max_holders, 0, nonce, ARGV[6],
 }
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end
