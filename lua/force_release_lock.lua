@@ -9,15 +9,18 @@
 
 local wanted = tonumber(ARGV[4])
 local cleared = clear_ended()
-local live, ended = 0, {}
+local live, ended, forced = 0, {}, {}
 for _, token in ipairs(redis.call('HKEYS', HOLDERS)) do
   local h = holder_of(token)
   if (wanted == 0 or h[FENCE] == wanted) and now < counts_until(h) then
     if is_live(h) then live = live + 1 end
     for _, value in ipairs({h[HOLDER], h[FENCE], h[MODE], h[ACQUIRED_AT], h[LEASE_END]}) do ended[#ended + 1] = value end
     remove(token)
-    if h[RELEASED] == 0 then spend(token, 'F', now + memory) end
+    if h[RELEASED] == 0 then forced[#forced + 1] = {token, h[FENCE]} end
   end
 end
+-- Of any number only the newest are remembered, so that only those are written down.
+table.sort(forced, function(a, b) return a[2] > b[2] end)
+for i = 1, math.min(#forced, SPENT_GRANTED) do spend(forced[i][1], 'F', now + memory) end
 if #ended > 0 or cleared > 0 then keep() end
 return {now, 'released', live, ended}
