@@ -6,14 +6,14 @@ mod contract;
 mod locks;
 mod table;
 
+use crate::support::calls::{Call, Clients};
 use crate::support::failures::{Told, invalid, told};
 use crate::support::redis::RedisServer;
 use crate::support::requests::{acquire, claim, complete};
-use crate::support::service::{Admin, Coordination, Service};
+use crate::support::service::{Service, patient};
 use claimlock::rpc::proto::*;
 use std::collections::BTreeSet;
 use table::{Expected, Table};
-use tonic::Status;
 
 /// A claim in flight, a completed one and a lock, for requests to act on.
 struct World {
@@ -21,11 +21,6 @@ struct World {
     service: Service,
     clients: Clients,
     seeds: Seeds,
-}
-
-struct Clients {
-    coordination: Coordination,
-    admin: Admin,
 }
 
 /// What the seeded claims and locks are called.
@@ -46,13 +41,10 @@ struct Seeds {
 impl World {
     async fn start() -> Self {
         let redis = RedisServer::start().await;
-        let service = Service::start(&redis).await;
-        let mut clients = Clients {
-            coordination: service.coordination().await,
-            admin: service.admin().await,
-        };
-        let in_flight = clients.claimed(IN_FLIGHT).await;
-        let completed = clients.claimed(COMPLETED).await;
+        let service = Service::with(&redis, patient()).await;
+        let mut clients = Clients::of(&service).await;
+        let in_flight = claimed(&mut clients, IN_FLIGHT).await;
+        let completed = claimed(&mut clients, COMPLETED).await;
         clients
             .coordination
             .complete(complete(COMPLETED, HOLDER, b"done"))
@@ -75,49 +67,12 @@ impl World {
     }
 }
 
-impl Clients {
-    async fn claimed(&mut self, key: &str) -> Claimed {
-        let answer = self.coordination.claim(claim(key, HOLDER)).await;
-        match answer.expect("an answer").into_inner().outcome {
-            Some(claim_response::Outcome::Claimed(claimed)) => claimed,
-            other => panic!("a fresh key is claimed, not {other:?}"),
-        }
+async fn claimed(clients: &mut Clients, key: &str) -> Claimed {
+    let answer = clients.coordination.claim(claim(key, HOLDER)).await;
+    match answer.expect("an answer").into_inner().outcome {
+        Some(claim_response::Outcome::Claimed(claimed)) => claimed,
+        other => panic!("a fresh key is claimed, not {other:?}"),
     }
-}
-
-/// A request of the contract, with the call that takes it.
-trait Call: Clone + 'static {
-    const METHOD: &'static str;
-
-    async fn call(self, clients: &mut Clients) -> Result<(), Status>;
-}
-
-macro_rules! calls {
-    ($($request:ident: $client:ident.$method:ident, $name:literal;)*) => {
-        $(impl Call for $request {
-            const METHOD: &'static str = $name;
-
-            async fn call(self, clients: &mut Clients) -> Result<(), Status> {
-                clients.$client.$method(self).await.map(|_| ())
-            }
-        })*
-    };
-}
-
-calls! {
-    ClaimRequest: coordination.claim, "Claim";
-    RenewClaimRequest: coordination.renew_claim, "RenewClaim";
-    CompleteRequest: coordination.complete, "Complete";
-    AbandonRequest: coordination.abandon, "Abandon";
-    AcquireLockRequest: coordination.acquire_lock, "AcquireLock";
-    RenewLockRequest: coordination.renew_lock, "RenewLock";
-    ReleaseLockRequest: coordination.release_lock, "ReleaseLock";
-    GetClaimRequest: admin.get_claim, "GetClaim";
-    ListClaimsRequest: admin.list_claims, "ListClaims";
-    ResolveClaimRequest: admin.resolve_claim, "ResolveClaim";
-    GetLockRequest: admin.get_lock, "GetLock";
-    ListLocksRequest: admin.list_locks, "ListLocks";
-    ForceReleaseLockRequest: admin.force_release_lock, "ForceReleaseLock";
 }
 
 /// Sends every case of a table, and holds each against what is expected of it.
@@ -134,7 +89,7 @@ async fn hold<R: Call>(table: fn(&Seeds) -> Table<R>) {
             unreachable!("a bad case is refused");
         };
         let what = format!("{} with {} {}", R::METHOD, case.field, case.what);
-        match request.call(&mut world.clients).await {
+        match request.call(&mut world.clients, None).await {
             Ok(()) => wrong.push(format!("{what} is taken")),
             Err(status) => {
                 let (is, expected) = (told(&status), invalid(reason, &[&case.field]));
@@ -153,7 +108,10 @@ async fn hold<R: Call>(table: fn(&Seeds) -> Table<R>) {
     }
 
     let (all, fields) = table.all_bad_at_once();
-    let status = all.call(&mut world.clients).await.expect_err("it is bad");
+    let status = all
+        .call(&mut world.clients, None)
+        .await
+        .expect_err("it is bad");
     let named: BTreeSet<String> = told(&status).fields.into_iter().collect();
     if named != fields {
         wrong.push(format!("{} names {named:?} of {fields:?}", R::METHOD));
@@ -164,7 +122,7 @@ async fn hold<R: Call>(table: fn(&Seeds) -> Table<R>) {
         let mut request = table.request.clone();
         (table.vary)(&mut request, n);
         (case.set)(&mut request);
-        if let Err(status) = request.call(&mut world.clients).await {
+        if let Err(status) = request.call(&mut world.clients, None).await {
             let what = format!("{} with {} {}", R::METHOD, case.field, case.what);
             wrong.push(format!("{what} is refused: {status:?}"));
         }
@@ -183,7 +141,10 @@ async fn hold_of_a_change<R: Call>(table: fn(&Seeds) -> Table<R>) {
     let mut world = World::start().await;
     let before = world.redis.dump().await;
     let request = table(&world.seeds).request;
-    request.call(&mut world.clients).await.expect("it is good");
+    request
+        .call(&mut world.clients, None)
+        .await
+        .expect("it is good");
     assert_ne!(world.redis.dump().await, before);
     drop(world);
     hold(table).await;
@@ -222,7 +183,7 @@ async fn a_bad_receipt_is_named_beside_another_bad_field() {
     request.receipt = b"never issued".as_slice().into();
     request.retention = Some(prost_types::Duration::default());
     let status = request
-        .call(&mut world.clients)
+        .call(&mut world.clients, None)
         .await
         .expect_err("it is bad");
     let told: Told = told(&status);
@@ -238,7 +199,7 @@ async fn a_repeat_in_another_mode_names_the_mode_and_changes_nothing() {
         ..acquire(HELD, HOLDER)
     };
     let status = request
-        .call(&mut world.clients)
+        .call(&mut world.clients, None)
         .await
         .expect_err("it is bad");
     assert_eq!(told(&status), invalid("INVALID_FIELD", &["mode"]));

@@ -3,8 +3,10 @@
 mod admin;
 mod bad_input;
 mod embedded;
+mod errors;
 mod harness;
 mod model;
 mod property;
+mod served;
 mod settings;
 mod support;

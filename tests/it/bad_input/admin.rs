@@ -4,15 +4,12 @@ use super::claims::{names_a_key, response};
 use super::locks::names_a_lock;
 use super::table::{Table, Texts};
 use super::{COMPLETED, HELD, Seeds};
-use crate::support::requests;
+use crate::support::calls::{self, force_release};
 use claimlock::rpc::proto::resolve_claim_request::Resolution;
 use claimlock::rpc::proto::*;
 
 pub(super) fn get_claim(_: &Seeds) -> Table<GetClaimRequest> {
-    names_a_key!(Table::of(GetClaimRequest {
-        key: COMPLETED.to_owned(),
-        ..GetClaimRequest::default()
-    }))
+    names_a_key!(Table::of(calls::get_claim(COMPLETED)))
 }
 
 /// What both listings have.
@@ -54,13 +51,7 @@ pub(super) fn list_locks(_: &Seeds) -> Table<ListLocksRequest> {
 }
 
 pub(super) fn resolve_claim(seeds: &Seeds) -> Table<ResolveClaimRequest> {
-    let table = Table::of(ResolveClaimRequest {
-        key: COMPLETED.to_owned(),
-        fencing_token: seeds.fencing_token,
-        reason: "a test".to_owned(),
-        resolution: Some(Resolution::Complete(requests::response(b"mended"))),
-        ..ResolveClaimRequest::default()
-    });
+    let table = Table::of(calls::resolve_claim(COMPLETED, seeds.fencing_token));
     let table = names_a_key!(table)
         .number(
             "fencing_token",
@@ -90,18 +81,11 @@ pub(super) fn resolve_claim(seeds: &Seeds) -> Table<ResolveClaimRequest> {
 }
 
 pub(super) fn get_lock(_: &Seeds) -> Table<GetLockRequest> {
-    names_a_lock!(Table::of(GetLockRequest {
-        resource: HELD.to_owned(),
-        ..GetLockRequest::default()
-    }))
+    names_a_lock!(Table::of(calls::get_lock(HELD)))
 }
 
 pub(super) fn force_release_lock(_: &Seeds) -> Table<ForceReleaseLockRequest> {
-    let table = Table::of(ForceReleaseLockRequest {
-        resource: HELD.to_owned(),
-        reason: "a test".to_owned(),
-        ..ForceReleaseLockRequest::default()
-    });
+    let table = Table::of(force_release(HELD));
     names_a_lock!(table)
         .number(
             "fencing_token",

@@ -1,7 +1,8 @@
 //! No field of the contract is without a case: a new one fails here until its bad values are written down.
 
 use super::table::Table;
-use super::{Call, Seeds, World, admin, claims, locks};
+use super::{Seeds, World, admin, claims, locks};
+use crate::support::calls::Call;
 use crate::support::reflection::file_of;
 use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorProto};

@@ -5,7 +5,8 @@ use tonic::{Code, Status};
 use tonic_types::StatusExt;
 
 /// What a client's text can only have from within.
-const INNER: [&str; 10] = [
+const INNER: [&str; 11] = [
+    "of-a-test",
     "redis",
     "127.0.0.1",
     "sock",

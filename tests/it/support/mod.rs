@@ -1,8 +1,11 @@
 //! Servers that a test starts for itself, and ways to hurt them.
 
 pub mod blackhole;
+pub mod calls;
 pub mod data_folder;
 pub mod failures;
+pub mod logs;
+pub mod raw;
 pub mod redis;
 pub mod reflection;
 pub mod requests;

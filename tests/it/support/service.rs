@@ -14,6 +14,14 @@ use tonic::transport::{Channel, Endpoint};
 pub type Coordination = CoordinationServiceClient<Channel>;
 pub type Admin = AdminServiceClient<Channel>;
 
+/// Settings for large messages, which take their time on a busy machine.
+pub fn patient() -> Settings {
+    Settings {
+        store_timeout: super::BOUND,
+        ..Settings::default()
+    }
+}
+
 /// A running service; stopped with the value.
 #[derive(Debug)]
 pub struct Service {

@@ -1,0 +1,61 @@
+//! What the service logs in the test's own process.
+
+use serde_json::Value;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex};
+use tracing::subscriber::DefaultGuard;
+use tracing_subscriber::layer::SubscriberExt as _;
+
+/// Everything that is logged on this thread from now on: by the service as well, as long as the test's runtime has
+/// no other thread, which is what `#[tokio::test]` makes.
+#[derive(Debug)]
+pub struct Logs {
+    written: Written,
+    _until_dropped: DefaultGuard,
+}
+
+#[derive(Debug, Clone, Default)]
+struct Written(Arc<Mutex<Vec<u8>>>);
+
+impl Write for Written {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0
+            .lock()
+            .expect("nothing panics while it writes")
+            .write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Logs {
+    pub fn capture() -> Self {
+        let written = Written::default();
+        let writer = written.clone();
+        let lines = tracing_subscriber::fmt::layer()
+            .json()
+            .flatten_event(true)
+            .with_writer(move || writer.clone());
+        let subscriber = tracing_subscriber::registry().with(lines);
+        Self {
+            written,
+            _until_dropped: tracing::subscriber::set_default(subscriber),
+        }
+    }
+
+    /// The events so far of one target.
+    pub fn of(&self, target: &str) -> Vec<Value> {
+        let bytes = self
+            .written
+            .0
+            .lock()
+            .expect("nothing panics while it writes");
+        let text = std::str::from_utf8(&bytes).expect("logs are UTF-8");
+        text.lines()
+            .map(|line| serde_json::from_str(line).expect("a line is JSON"))
+            .filter(|event: &Value| event["target"] == target)
+            .collect()
+    }
+}
