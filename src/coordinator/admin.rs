@@ -1,4 +1,5 @@
-//! What operators see and do. Every change leaves a line in the audit log: who, what, why, before and after.
+//! What operators see and do. Every change leaves a line in the audit log: who, what, why, before and after. So a
+//! change runs to its end even where its operator goes away meanwhile.
 
 use super::Coordinator;
 use crate::domain::claim::{ClaimInfo, ListClaims, ResolveClaim, Resolved};
@@ -6,6 +7,7 @@ use crate::domain::failure::Failure;
 use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo};
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::page::Page;
+use crate::store::Store;
 use std::time::Instant;
 
 /// Who makes a change, as far as the transport can tell.
@@ -34,35 +36,12 @@ impl Coordinator {
     /// Settles a claim whose holder no longer does.
     pub async fn resolve_claim(
         &self,
-        operator: &Operator,
+        operator: Operator,
         request: ResolveClaim,
         limit: Instant,
     ) -> Result<Resolved, Failure> {
-        let result = self.store.resolve_claim(&request, limit).await;
-        let (done, before, after) = match &result {
-            Ok(resolved) => (
-                if resolved.resolved { "yes" } else { "no" },
-                resolved.before.as_ref(),
-                resolved.after.as_ref(),
-            ),
-            Err(_) => ("unknown", None, None),
-        };
-        tracing::info!(
-            target: "claimlock::audit",
-            who = operator.0,
-            what = "resolve_claim",
-            resolution = request.resolution.name(),
-            tenant = request.id.tenant.as_str(),
-            scope = request.id.scope.as_str(),
-            key = request.id.key.as_str(),
-            fencing_token = request.fencing_token,
-            why = request.reason.as_str(),
-            done,
-            before = before.map(summary),
-            after = after.map(summary),
-            "an operator settled a claim"
-        );
-        result
+        let resolving = resolve_claim(self.store.clone(), operator, request, limit);
+        self.cleanups.run_to_end(resolving).await
     }
 
     /// A lock, unless it is free.
@@ -82,31 +61,74 @@ impl Coordinator {
     /// Takes a lock away from its holders.
     pub async fn force_release_lock(
         &self,
-        operator: &Operator,
+        operator: Operator,
         request: ForceReleaseLock,
         limit: Instant,
     ) -> Result<ForceReleased, Failure> {
-        let result = self.store.force_release_lock(&request, limit).await;
-        let (done, before) = match &result {
-            Ok(released) => ("yes", Some(&released.ended)),
-            Err(_) => ("unknown", None),
-        };
-        let holders = |ended: &Vec<_>| format!("{ended:?}");
-        tracing::info!(
-            target: "claimlock::audit",
-            who = operator.0,
-            what = "force_release_lock",
-            tenant = request.id.tenant.as_str(),
-            resource = request.id.resource.as_str(),
-            fencing_token = request.fencing_token,
-            why = request.reason.as_str(),
-            done,
-            before = before.map(holders),
-            after = result.as_ref().ok().map(|released| format!("released {} holders", released.released_holders)),
-            "an operator took a lock away"
-        );
-        result
+        let releasing = force_release_lock(self.store.clone(), operator, request, limit);
+        self.cleanups.run_to_end(releasing).await
     }
+}
+
+async fn resolve_claim(
+    store: Store,
+    operator: Operator,
+    request: ResolveClaim,
+    limit: Instant,
+) -> Result<Resolved, Failure> {
+    let result = store.resolve_claim(&request, limit).await;
+    let (done, before, after) = match &result {
+        Ok(resolved) => (
+            if resolved.resolved { "yes" } else { "no" },
+            resolved.before.as_ref(),
+            resolved.after.as_ref(),
+        ),
+        Err(_) => ("unknown", None, None),
+    };
+    tracing::info!(
+        target: "claimlock::audit",
+        who = operator.0,
+        what = "resolve_claim",
+        resolution = request.resolution.name(),
+        tenant = request.id.tenant.as_str(),
+        scope = request.id.scope.as_str(),
+        key = request.id.key.as_str(),
+        fencing_token = request.fencing_token,
+        why = request.reason.as_str(),
+        done,
+        before = before.map(summary),
+        after = after.map(summary),
+        "an operator settled a claim"
+    );
+    result
+}
+
+async fn force_release_lock(
+    store: Store,
+    operator: Operator,
+    request: ForceReleaseLock,
+    limit: Instant,
+) -> Result<ForceReleased, Failure> {
+    let result = store.force_release_lock(&request, limit).await;
+    let (done, before) = match &result {
+        Ok(released) => ("yes", Some(&released.ended)),
+        Err(_) => ("unknown", None),
+    };
+    let holders = |ended: &Vec<_>| format!("{ended:?}");
+    tracing::info!(
+        target: "claimlock::audit",
+        who = operator.0,
+        what = "force_release_lock",
+        tenant = request.id.tenant.as_str(),
+        resource = request.id.resource.as_str(),
+        fencing_token = request.fencing_token,
+        why = request.reason.as_str(),
+        done,
+        before = before.map(holders),
+        after = result.as_ref().ok().map(|released| format!("released {} holders", released.released_holders)),
+        "an operator took a lock away"
+    );
+    result
 }
 
 fn summary(claim: &ClaimInfo) -> String {

@@ -100,6 +100,17 @@ impl Cleanups {
         }
     }
 
+    /// Runs a call to its end even where its caller goes away meanwhile.
+    pub(super) async fn run_to_end<T: Send + 'static>(
+        &self,
+        call: impl Future<Output = Result<T, Failure>> + Send + 'static,
+    ) -> Result<T, Failure> {
+        match self.tasks.spawn(call).await {
+            Ok(result) => result,
+            Err(error) => Err(Failure::Defect(Cause::new(error))),
+        }
+    }
+
     fn start(&self, undo: Undo) {
         // Dropped at the very end of the process, there is no runtime left to clean up with; the lease bounds it.
         if tokio::runtime::Handle::try_current().is_err() {

@@ -67,7 +67,7 @@ impl AdminService for Admin {
         let limit = self.time_limit(&request);
         let operator = operator(&request);
         let resolution = convert::admin::resolve_claim(request.into_inner(), self.0.limits());
-        let result = async { self.0.resolve_claim(&operator, resolution?, limit.at).await };
+        let result = async { self.0.resolve_claim(operator, resolution?, limit.at).await };
         limit.answer(result.await.map(convert::admin::resolve_claim_response))
     }
 
@@ -100,7 +100,7 @@ impl AdminService for Admin {
         let release = convert::admin::force_release_lock(request.into_inner());
         let result = async {
             self.0
-                .force_release_lock(&operator, release?, limit.at)
+                .force_release_lock(operator, release?, limit.at)
                 .await
         };
         limit.answer(result.await.map(convert::admin::force_release_response))
