@@ -27,7 +27,8 @@ pub enum Content<'a> {
     Digest(&'a [u8]),
     /// The bytes of a request.
     Raw(&'a [u8]),
-    /// A request in JSON, brought into canonical form (RFC 8785) if it is I-JSON (RFC 7493), else raw.
+    /// A request in JSON, brought into canonical form (RFC 8785) if it is I-JSON (RFC 7493) and nested at most 127
+    /// deep, else raw.
     Json(&'a [u8]),
 }
 
@@ -216,7 +217,7 @@ mod tests {
 
     #[test]
     fn what_is_not_i_json_is_hashed_raw() {
-        let cases: [&[u8]; 14] = [
+        let cases: [&[u8]; 17] = [
             br#"{"a":1,"a":1}"#,
             br#"[{"x":{"a":1,"a":2}}]"#,
             br#""\ud800""#,
@@ -231,6 +232,9 @@ mod tests {
             b"",
             b"1 2",
             b"{\"a\":NaN}",
+            br#"{"a":1,"\u0061":2}"#,
+            b"1.7976931348623159e308",
+            b"\xef\xbb\xbf1",
         ];
         for case in cases {
             assert_eq!(json(case), raw(case), "{}", String::from_utf8_lossy(case));
@@ -263,6 +267,41 @@ mod tests {
                     .to_vec()
             )
         );
+    }
+
+    #[test]
+    fn numbers_and_strings_are_written_as_ecmascript_writes_them() {
+        for (text, expected) in [
+            ("1e21", "1e+21"),
+            ("999999999999999900000.0", "999999999999999900000"),
+            ("0.000001", "0.000001"),
+            ("0.0000001", "1e-7"),
+            ("5e-324", "5e-324"),
+            ("-1e-400", "0"),
+            ("1.7976931348623157E308", "1.7976931348623157e+308"),
+            ("333333333.33333329", "333333333.3333333"),
+            ("9007199254740993.0", "9007199254740992"),
+            (r#""\u0000\u001f\u000a\/\u0022""#, r#""\u0000\u001f\n/\"""#),
+            (r#""\u007f\ud83d\ude00""#, "\"\u{7f}\u{1f600}\""),
+            (r#"{"9007199254740992":1}"#, r#"{"9007199254740992":1}"#),
+            (r#"["\\\"9007199254740992"]"#, r#"["\\\"9007199254740992"]"#),
+        ] {
+            let canonical = canonical(text.as_bytes());
+            assert_eq!(canonical.as_deref(), Some(expected.as_bytes()), "{text}");
+        }
+    }
+
+    #[test]
+    fn json_nested_too_deep_to_be_parsed_safely_is_hashed_raw() {
+        let nested = |depth| "[".repeat(depth) + &"]".repeat(depth);
+        for (depth, is_raw) in [(127, false), (128, true), (1_000_000, true)] {
+            let text = nested(depth);
+            assert_eq!(
+                json(text.as_bytes()) == raw(text.as_bytes()),
+                is_raw,
+                "{depth}"
+            );
+        }
     }
 
     #[test]
@@ -304,6 +343,7 @@ mod tests {
             .iter()
             .map(|b| format!("{b:02x}"))
             .collect();
+        // Computed apart from this code, with Python's hashlib.
         assert_eq!(
             hex,
             "01a87d7f0390e8393281115fa71973e8addac966d1d956ab6614e98b60f36c11cf"
