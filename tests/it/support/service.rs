@@ -76,11 +76,7 @@ impl Service {
 
     /// A new connection to it.
     pub async fn channel(&self) -> Channel {
-        Endpoint::from_shared(format!("http://{}", self.grpc))
-            .expect("an address")
-            .connect()
-            .await
-            .expect("the service takes connections")
+        channel(self.grpc).await
     }
 
     pub async fn coordination(&self) -> Coordination {
@@ -99,6 +95,15 @@ impl Service {
             .await
             .expect("the service does not panic")
     }
+}
+
+/// A new connection to a service.
+pub async fn channel(address: SocketAddr) -> Channel {
+    Endpoint::from_shared(format!("http://{address}"))
+        .expect("an address")
+        .connect()
+        .await
+        .expect("the service takes connections")
 }
 
 impl Drop for Service {
