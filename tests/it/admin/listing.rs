@@ -124,7 +124,7 @@ async fn no_claim_that_stands_throughout_is_missed_while_others_come_and_go() {
     let service = Service::with(&redis, patient()).await;
     let client = service.coordination().await;
     // Those that stand have names on both sides of those that go.
-    let stands = |n: &usize| n % 10 == 0;
+    let stands = |n: &usize| n.is_multiple_of(10);
     claim_all(&client, names(0..2000)).await;
     let goes: Vec<usize> = (0..2000).filter(|n| !stands(n)).collect();
     let mut connection = redis.connect().await;
@@ -255,6 +255,58 @@ async fn a_listing_of_one_state_has_that_state_alone() {
         assert_eq!(same_moment, seen);
     }
     assert!(redis.keys_without_expiry().await.is_empty());
+}
+
+/// A token carries names that were found; whoever may not read them must not get them by it.
+#[tokio::test]
+async fn a_token_of_one_listing_brings_nothing_into_another() {
+    let redis = RedisServer::start().await;
+    let service = Service::start(&redis).await;
+    let mut client = service.coordination().await;
+    for tenant in ["one", "other"] {
+        for n in 0..40 {
+            let request = ClaimRequest {
+                tenant: tenant.to_owned(),
+                ..claim(&format!("{tenant}-{n}"), "a")
+            };
+            client.claim(request).await.expect("claimed");
+        }
+    }
+    let mut admin = service.admin().await;
+    let mut request = ListClaimsRequest {
+        tenant: "one".to_owned(),
+        page_size: 1,
+        ..ListClaimsRequest::default()
+    };
+    loop {
+        let page = admin
+            .list_claims(request.clone())
+            .await
+            .expect("a page")
+            .into_inner();
+        if page.next_page_token.is_empty() {
+            break;
+        }
+        request.page_token = page.next_page_token;
+        for (tenant, key_prefix) in [("other", ""), ("one", "none")] {
+            let elsewhere = ListClaimsRequest {
+                tenant: tenant.to_owned(),
+                key_prefix: key_prefix.to_owned(),
+                page_size: 1000,
+                ..request.clone()
+            };
+            let page = admin
+                .list_claims(elsewhere)
+                .await
+                .expect("a page")
+                .into_inner();
+            let fits = |c: &ClaimInfo| c.tenant == tenant && c.key.starts_with(key_prefix);
+            assert!(
+                page.claims.iter().all(fits),
+                "{tenant} {key_prefix}: {page:?}"
+            );
+        }
+    }
 }
 
 /// Keys of others, some of which look like ours.

@@ -62,13 +62,13 @@ pub(super) fn response<R: Clone + 'static>(
                 header(String::new(), 1),
             ];
         })
-        .is_too_large(&headers, "of 32 KiB + 1, in values", move |r| {
+        .refuses_as_too_large(&headers, "of 32 KiB + 1, in values", move |r| {
             at(r).headers = vec![
                 header("a".into(), 16 * KIB - 1),
                 header("a".into(), 16 * KIB),
             ];
         })
-        .is_too_large(&headers, "of 32 KiB + 1, in names", move |r| {
+        .refuses_as_too_large(&headers, "of 32 KiB + 1, in names", move |r| {
             at(r).headers = vec![header("n".repeat(32 * KIB + 1), 0)];
         })
         .takes(&headers, "of 32 KiB", move |r| {
@@ -80,7 +80,7 @@ pub(super) fn response<R: Clone + 'static>(
         .takes(&headers, "of 32 KiB, each a byte", move |r| {
             at(r).headers = vec![header("n".into(), 0); 32 * KIB];
         })
-        .is_too_large(&body, "of 1 MiB + 1", move |r| {
+        .refuses_as_too_large(&body, "of 1 MiB + 1", move |r| {
             at(r).body = vec![0; MIB + 1].into();
         })
         .takes(&body, "of 1 MiB", move |r| {
@@ -131,7 +131,7 @@ pub(super) fn renew_claim(_: &Seeds) -> Table<RenewClaimRequest> {
     names_a_key!(table)
         .text("claim_token", |r| &mut r.claim_token, Texts::tokens(false))
         .duration("lease", |r| &mut r.lease, MILLISECOND, HOUR)
-        .is_too_large("checkpoint", "of 64 KiB + 1", checkpoint(64 * KIB + 1))
+        .refuses_as_too_large("checkpoint", "of 64 KiB + 1", checkpoint(64 * KIB + 1))
         .takes("checkpoint", "of 64 KiB", checkpoint(64 * KIB))
         .takes("checkpoint", "empty", checkpoint(0))
         .takes("checkpoint", "unset", |r| r.checkpoint = None)

@@ -109,7 +109,7 @@ impl<R: Clone + 'static> Table<R> {
         table
     }
 
-    pub(super) fn is_too_large(
+    pub(super) fn refuses_as_too_large(
         self,
         field: &str,
         what: &str,
