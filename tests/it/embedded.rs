@@ -1,6 +1,5 @@
 //! The embedded server: started, taken over, kept running and ended.
 
-use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::net::UnixListener;

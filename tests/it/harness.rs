@@ -11,6 +11,10 @@ use crate::support::redis::{RedisOptions, RedisServer, connect};
 
 const SHORT: Duration = Duration::from_millis(200);
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the machine's clock is what the server's is held against"
+)]
 fn seconds_now() -> i64 {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
