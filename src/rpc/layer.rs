@@ -108,13 +108,24 @@ fn code(headers: &HeaderMap) -> Option<Code> {
 pub(super) struct AnswerBody {
     body: tonic::body::Body,
     grant: Option<Grant>,
+    message_taken: bool,
 }
 
 impl AnswerBody {
     fn wrap(mut response: Response<tonic::body::Body>) -> Response<Self> {
         let unheard = response.extensions_mut().remove::<Unheard>();
         let grant = unheard.and_then(|unheard| unheard.take());
-        response.map(|body| Self { body, grant })
+        response.map(|body| Self {
+            body,
+            grant,
+            message_taken: false,
+        })
+    }
+
+    fn is_heard(&mut self) {
+        if let Some(grant) = self.grant.take() {
+            grant.heard();
+        }
     }
 }
 
@@ -126,11 +137,17 @@ impl Body for AnswerBody {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Self::Data>, Status>>> {
+        // hyper takes the message before the caller's window has room for it, and drops it if the caller goes away
+        // meanwhile. It has handed it on when it asks for what comes next.
+        if self.message_taken {
+            self.is_heard();
+        }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
-        if let Poll::Ready(Some(Ok(_))) = &frame
-            && let Some(grant) = self.grant.take()
-        {
-            grant.heard();
+        if let Poll::Ready(Some(Ok(_))) = &frame {
+            self.message_taken = true;
+            if self.body.is_end_stream() {
+                self.is_heard();
+            }
         }
         frame
     }
