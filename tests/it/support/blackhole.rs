@@ -2,6 +2,7 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, split};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixStream};
@@ -18,10 +19,42 @@ pub enum Mode {
     Hold,
     /// Connections are taken and stay open, what is sent on them is lost, nothing is answered.
     BlackHole,
+    /// Requests go through, the replies are held up until the next [`Mode::Pass`].
+    HoldReplies,
     /// Requests go through, the replies are lost.
     SwallowReplies,
+    /// Connections that are open lose all that is sent on them from now on, and stay open for ever; new ones pass.
+    Strand,
     /// All connections are closed, and new ones refused.
     Cut,
+}
+
+/// What becomes of the bytes of one direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fate {
+    Through,
+    HeldUp,
+    Lost,
+}
+
+impl Mode {
+    fn of_requests(self) -> Fate {
+        match self {
+            Self::Pass | Self::HoldReplies | Self::SwallowReplies | Self::Strand | Self::Cut => {
+                Fate::Through
+            }
+            Self::Hold => Fate::HeldUp,
+            Self::BlackHole => Fate::Lost,
+        }
+    }
+
+    fn of_replies(self) -> Fate {
+        match self {
+            Self::Pass | Self::Strand | Self::Cut => Fate::Through,
+            Self::Hold | Self::HoldReplies => Fate::HeldUp,
+            Self::BlackHole | Self::SwallowReplies => Fate::Lost,
+        }
+    }
 }
 
 /// Where the proxy's connections lead.
@@ -40,9 +73,13 @@ pub struct Proxy {
     addr: SocketAddr,
     orders: mpsc::Sender<(Mode, oneshot::Sender<()>)>,
     task: JoinHandle<()>,
+    passed: Passed,
     /// Bound but never listening: keeps the port ours while connections to it are refused.
     _port: TcpSocket,
 }
+
+/// All bytes of requests that have been handed to the server.
+type Passed = Arc<Mutex<Vec<u8>>>;
 
 trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
@@ -53,11 +90,13 @@ impl Proxy {
         let port = socket(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)));
         let addr = port.local_addr().expect("a bound address");
         let (orders, ordered) = mpsc::channel(1);
-        let task = tokio::spawn(serve(addr, listen(addr), upstream, ordered));
+        let passed = Passed::default();
+        let task = tokio::spawn(serve(addr, listen(addr), upstream, passed.clone(), ordered));
         Self {
             addr,
             orders,
             task,
+            passed,
             _port: port,
         }
     }
@@ -69,6 +108,25 @@ impl Proxy {
     /// The proxy's address, as the service and the driver take it.
     pub fn redis_url(&self) -> String {
         format!("redis://{}", self.addr)
+    }
+
+    /// How many bytes of requests have been handed to the server so far.
+    pub fn passed(&self) -> usize {
+        self.passed_bytes().len()
+    }
+
+    /// Whether these bytes have been handed to the server since [`Proxy::passed`] told `since`; it may not have read
+    /// them yet.
+    pub fn has_passed(&self, needle: &[u8], since: usize) -> bool {
+        self.passed_bytes()[since..]
+            .windows(needle.len())
+            .any(|window| window == needle)
+    }
+
+    fn passed_bytes(&self) -> MutexGuard<'_, Vec<u8>> {
+        self.passed
+            .lock()
+            .expect("nothing panics while it holds the bytes")
     }
 
     /// Changes what the network does, for open connections too. Holds from when this returns.
@@ -112,16 +170,22 @@ async fn serve(
     addr: SocketAddr,
     first: TcpListener,
     upstream: Upstream,
+    passed: Passed,
     mut orders: mpsc::Receiver<(Mode, oneshot::Sender<()>)>,
 ) {
     let mut listener = Some(first);
-    let (mode, _) = watch::channel(Mode::Pass);
+    let (mut mode, _) = watch::channel(Mode::Pass);
+    let mut stranded = Vec::new();
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {
             biased;
             order = orders.recv() => {
                 let Some((next, done)) = order else { return };
+                if next == Mode::Strand {
+                    mode.send_replace(Mode::BlackHole);
+                    stranded.push(std::mem::replace(&mut mode, watch::channel(next).0));
+                }
                 mode.send_replace(next);
                 if next == Mode::Cut {
                     listener = None;
@@ -133,7 +197,8 @@ async fn serve(
                 let _ = done.send(());
             }
             Some(client) = accept(listener.as_ref()) => {
-                connections.spawn(relay(client, upstream.clone(), mode.subscribe()));
+                let (upstream, passed) = (upstream.clone(), passed.clone());
+                connections.spawn(relay(client, upstream, passed, mode.subscribe()));
             }
             Some(_) = connections.join_next() => {}
         }
@@ -150,7 +215,12 @@ async fn accept(listener: Option<&TcpListener>) -> Option<TcpStream> {
     )
 }
 
-async fn relay(client: TcpStream, upstream: Upstream, mut mode: watch::Receiver<Mode>) {
+async fn relay(
+    client: TcpStream,
+    upstream: Upstream,
+    passed: Passed,
+    mut mode: watch::Receiver<Mode>,
+) {
     client
         .set_nodelay(true)
         .expect("an option every system has");
@@ -173,11 +243,15 @@ async fn relay(client: TcpStream, upstream: Upstream, mut mode: watch::Receiver<
         return;
     };
     let (from_server, to_server) = split(server);
-    let requests = |mode| mode == Mode::BlackHole;
-    let replies = |mode| mode == Mode::BlackHole || mode == Mode::SwallowReplies;
+    let note = |bytes: &[u8]| {
+        let mut passed = passed
+            .lock()
+            .expect("nothing panics while it holds the bytes");
+        passed.extend_from_slice(bytes);
+    };
     tokio::select! {
-        () = pump(from_client, to_server, mode.clone(), requests) => {}
-        () = pump(from_server, to_client, mode, replies) => {}
+        () = pump(from_client, to_server, mode.clone(), Mode::of_requests, note) => {}
+        () = pump(from_server, to_client, mode, Mode::of_replies, |_| {}) => {}
     }
 }
 
@@ -193,7 +267,8 @@ async fn pump(
     mut from: impl AsyncRead + Unpin,
     mut to: impl AsyncWrite + Unpin,
     mut mode: watch::Receiver<Mode>,
-    loses: impl Fn(Mode) -> bool,
+    fate: impl Fn(Mode) -> Fate,
+    passed: impl Fn(&[u8]),
 ) {
     let mut buffer = vec![0; 64 << 10];
     let mut lost = false;
@@ -208,20 +283,22 @@ async fn pump(
                 Ok(()) => continue,
                 Err(_) => return,
             },
-            read = from.read(&mut buffer), if now != Mode::Hold => read,
+            read = from.read(&mut buffer), if fate(now) != Fate::HeldUp => read,
         };
         let Ok(read @ 1..) = read else { return };
         // Once more, as the mode may have changed while the bytes were on their way.
         let Ok(now) = mode
-            .wait_for(|mode| *mode != Mode::Hold)
+            .wait_for(|mode| fate(*mode) != Fate::HeldUp)
             .await
             .map(|mode| *mode)
         else {
             return;
         };
-        if loses(now) {
+        if fate(now) == Fate::Lost {
             lost = true;
-        } else if to.write_all(&buffer[..read]).await.is_err() {
+        } else if to.write_all(&buffer[..read]).await.is_ok() {
+            passed(&buffer[..read]);
+        } else {
             return;
         }
     }

@@ -1,10 +1,12 @@
 //! Servers that a test starts for itself, and ways to hurt them.
 
+pub mod answers;
 pub mod blackhole;
 pub mod calls;
 pub mod data_folder;
 pub mod failures;
 pub mod logs;
+pub mod program;
 pub mod raw;
 pub mod redis;
 pub mod reflection;

@@ -184,6 +184,20 @@ impl RedisServer {
             .collect()
     }
 
+    /// How often a command was called since the server was started last; a script counts as `evalsha`.
+    pub async fn calls(&self, command: &str) -> u64 {
+        let mut connection = self.connect().await;
+        let info: String = redis::cmd("INFO")
+            .arg("commandstats")
+            .query_async(&mut connection)
+            .await
+            .expect("INFO is answered");
+        let start = format!("cmdstat_{command}:calls=");
+        info.lines()
+            .find_map(|line| line.strip_prefix(&start)?.split(',').next()?.parse().ok())
+            .unwrap_or(0)
+    }
+
     fn signal(&self, signal: Signal) {
         kill(self.pid(), signal).expect("our own child takes signals");
     }

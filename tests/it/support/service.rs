@@ -6,10 +6,15 @@ use claimlock::app::{self, Listeners};
 use claimlock::config::{RedisUrl, Settings};
 use claimlock::rpc::proto::admin_service_client::AdminServiceClient;
 use claimlock::rpc::proto::coordination_service_client::CoordinationServiceClient;
+use futures_util::future::join_all;
 use std::net::SocketAddr;
+use std::time::Duration;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::{Channel, Endpoint};
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 pub type Coordination = CoordinationServiceClient<Channel>;
 pub type Admin = AdminServiceClient<Channel>;
@@ -80,8 +85,7 @@ impl Service {
     }
 
     pub async fn coordination(&self) -> Coordination {
-        CoordinationServiceClient::new(self.channel().await)
-            .max_decoding_message_size(16 * 1024 * 1024)
+        coordination(self.grpc).await
     }
 
     pub async fn admin(&self) -> Admin {
@@ -97,6 +101,45 @@ impl Service {
     }
 }
 
+/// Services on one Redis, with connections to each.
+#[derive(Debug)]
+pub struct Fleet {
+    pub services: Vec<Service>,
+    clients: Vec<Coordination>,
+}
+
+impl Fleet {
+    /// Two services with four connections to each.
+    pub async fn start(redis: &RedisServer, settings: Settings) -> Self {
+        let mut fleet = Self {
+            services: Vec::new(),
+            clients: Vec::new(),
+        };
+        for _ in 0..2 {
+            let service = Service::with(redis, settings.clone()).await;
+            for _ in 0..4 {
+                fleet.clients.push(service.coordination().await);
+            }
+            fleet.services.push(service);
+        }
+        fleet
+    }
+
+    /// One of the connections; neighbours in number have different ones.
+    pub fn client(&self, number: usize) -> Coordination {
+        self.clients[number % self.clients.len()].clone()
+    }
+
+    /// What so many callers get at once, each by its number.
+    pub async fn at_once<T>(
+        &self,
+        callers: usize,
+        call: impl AsyncFn(Coordination, usize) -> T,
+    ) -> Vec<T> {
+        join_all((0..callers).map(|number| call(self.client(number), number))).await
+    }
+}
+
 /// A new connection to a service.
 pub async fn channel(address: SocketAddr) -> Channel {
     Endpoint::from_shared(format!("http://{address}"))
@@ -104,6 +147,32 @@ pub async fn channel(address: SocketAddr) -> Channel {
         .connect()
         .await
         .expect("the service takes connections")
+}
+
+pub async fn coordination(address: SocketAddr) -> Coordination {
+    CoordinationServiceClient::new(channel(address).await)
+        .max_decoding_message_size(16 * 1024 * 1024)
+}
+
+/// What gRPC health says of a service by its name.
+pub async fn health(channel: &Channel, service: &str) -> ServingStatus {
+    let request = HealthCheckRequest {
+        service: service.to_owned(),
+    };
+    HealthClient::new(channel.clone())
+        .check(request)
+        .await
+        .expect("health is told whatever else happens")
+        .into_inner()
+        .status()
+}
+
+/// The defaults, with another time for the store.
+pub fn store_timeout(timeout: Duration) -> Settings {
+    Settings {
+        store_timeout: timeout,
+        ..Settings::default()
+    }
 }
 
 impl Drop for Service {
