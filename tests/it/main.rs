@@ -8,6 +8,7 @@ mod harness;
 mod model;
 mod names;
 mod property;
+mod races;
 mod responses;
 mod served;
 mod settings;
