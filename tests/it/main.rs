@@ -12,4 +12,5 @@ mod races;
 mod responses;
 mod served;
 mod settings;
+mod store_faults;
 mod support;
