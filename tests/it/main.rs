@@ -2,6 +2,7 @@
 
 mod admin;
 mod bad_input;
+mod clock;
 mod embedded;
 mod errors;
 mod harness;
