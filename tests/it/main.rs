@@ -15,3 +15,4 @@ mod served;
 mod settings;
 mod store_faults;
 mod support;
+mod undo;
