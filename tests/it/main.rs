@@ -8,6 +8,7 @@ mod errors;
 mod harness;
 mod model;
 mod names;
+mod process;
 mod property;
 mod races;
 mod responses;
