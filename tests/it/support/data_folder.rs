@@ -95,7 +95,11 @@ pub async fn ask<T: redis::FromRedisValue>(url: &str, command: &[&str]) -> Optio
 }
 
 pub async fn server_pid(embedded: &Embedded) -> Pid {
-    let info: String = ask(&embedded.redis_url(), &["INFO", "server"])
+    server_pid_at(&embedded.redis_url()).await
+}
+
+pub async fn server_pid_at(url: &str) -> Pid {
+    let info: String = ask(url, &["INFO", "server"])
         .await
         .expect("INFO is answered");
     let pid = info

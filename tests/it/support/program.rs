@@ -6,6 +6,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use std::fs;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::process::{ExitStatus, Stdio};
 use tempfile::TempDir;
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -34,6 +35,15 @@ pub fn claimlock(home: &TempDir) -> Command {
     command
 }
 
+/// Where the program finds a server of its own.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "PATH is no setting: the test's own is handed on"
+)]
+pub fn path() -> String {
+    std::env::var("PATH").expect("a test has a PATH")
+}
+
 impl Program {
     /// `claimlock serve` on a Redis and on free ports, with more flags; it listens when this returns.
     pub async fn serve(redis_url: &str, flags: &[&str]) -> Self {
@@ -42,11 +52,24 @@ impl Program {
 
     /// The same with an address for gRPC.
     pub async fn serve_on(grpc_addr: &str, redis_url: &str, flags: &[&str]) -> Self {
+        let addresses = ["--grpc-addr", grpc_addr, "--http-addr", "127.0.0.1:0"];
+        let url = ["--redis-url", redis_url];
+        Self::start(&[&url[..], &addresses, flags].concat()).await
+    }
+
+    /// `claimlock serve` on a server of its own, which keeps its files in a folder.
+    pub async fn serve_embedded(data_dir: &Path) -> Self {
+        let data_dir = data_dir.to_str().expect("a test's folder is UTF-8");
+        let addresses = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
+        Self::start(&[&addresses[..], &["--data-dir", data_dir]].concat()).await
+    }
+
+    async fn start(flags: &[&str]) -> Self {
         let home = TempDir::new().expect("a temporary folder");
         let log = fs::File::create(home.path().join("log")).expect("a log file");
         let mut child = claimlock(&home)
-            .args(["serve", "--redis-url", redis_url])
-            .args(["--grpc-addr", grpc_addr, "--http-addr", "127.0.0.1:0"])
+            .env("PATH", path())
+            .arg("serve")
             .args(flags)
             .stdout(Stdio::piped())
             .stderr(log)
