@@ -2,6 +2,7 @@
 
 mod admin;
 mod bad_input;
+mod claims;
 mod clock;
 mod embedded;
 mod embedded_program;

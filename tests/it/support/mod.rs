@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod blackhole;
 pub mod calls;
+pub mod claims;
 pub mod data_folder;
 pub mod failures;
 pub mod logs;
@@ -12,6 +13,7 @@ pub mod redis;
 pub mod reflection;
 pub mod requests;
 pub mod service;
+pub mod timed;
 
 use std::time::{Duration, Instant};
 

@@ -60,7 +60,7 @@ impl RedisServer {
                 .tempdir()
                 .expect("a temporary folder");
             let port = if options.tcp { free_port() } else { 0 };
-            write_clock(folder.path(), 0.0);
+            write_clock(folder.path(), &offset(0.0));
             let child = spawn(&options, port, folder.path());
             let mut server = Self {
                 options: options.clone(),
@@ -155,7 +155,18 @@ impl RedisServer {
             self.options.movable_clock,
             "the server was started without `movable_clock`"
         );
-        write_clock(self.folder.path(), seconds);
+        write_clock(self.folder.path(), &offset(seconds));
+    }
+
+    /// Stops the server's clock at this second of a day to come, at once.
+    pub fn stop_clock(&self, second: u32) {
+        assert!(
+            self.options.movable_clock,
+            "the server was started without `movable_clock`"
+        );
+        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+        let time = format!("2100-01-01 {hour:02}:{minute:02}:{second:02}");
+        write_clock(self.folder.path(), &time);
     }
 
     /// The keys that would stay for ever. There must never be any.
@@ -316,10 +327,15 @@ fn clock_file(folder: &Path) -> PathBuf {
     folder.join("clock")
 }
 
-fn write_clock(folder: &Path, seconds: f64) {
-    // libfaketime ends the process over a half-written file, and over a number without a sign.
+/// A number without a sign would end the process.
+fn offset(seconds: f64) -> String {
+    format!("{seconds:+.3}")
+}
+
+fn write_clock(folder: &Path, time: &str) {
+    // libfaketime ends the process over a half-written file.
     let next = folder.join("clock.next");
-    fs::write(&next, format!("{seconds:+.3}\n")).expect("the clock's file can be written");
+    fs::write(&next, format!("{time}\n")).expect("the clock's file can be written");
     fs::rename(&next, clock_file(folder)).expect("the clock's file can be replaced");
 }
 
