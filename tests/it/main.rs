@@ -2,6 +2,7 @@
 
 mod admin;
 mod bad_input;
+mod claim_scripts;
 mod claims;
 mod clock;
 mod embedded;

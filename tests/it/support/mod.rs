@@ -12,6 +12,7 @@ pub mod raw;
 pub mod redis;
 pub mod reflection;
 pub mod requests;
+pub mod scripts;
 pub mod service;
 pub mod timed;
 
