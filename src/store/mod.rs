@@ -117,7 +117,7 @@ impl Store {
         repeatable: bool,
         arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
     ) -> Result<Reply, Failure> {
-        // The reply to the first try says more of Redis's clock than the shared estimate, which other replies move.
+        // A refusal's own time says more of Redis's clock than the shared estimate, which other replies move.
         let mut corrected = None;
         loop {
             let mut link = self.pool.link(limit).await.map_err(unavailable)?;
@@ -145,10 +145,7 @@ impl Store {
                     if reply.kind != "late" {
                         return Ok(reply);
                     }
-                    // Either our idea of Redis's clock was wrong, which this reply has mended, or it lay about.
-                    if corrected.is_some() {
-                        return Err(unavailable("redis read the call after its time"));
-                    }
+                    // Redis's clock had been set forward, or the call lay about: then the limit ends this.
                     corrected = Some(clock::after(reply.now, received, limit));
                 }
                 Err(error) => match advice(&error) {
