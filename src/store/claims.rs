@@ -228,7 +228,7 @@ impl Store {
         };
         let response = StoredBytes::of(response)?;
         let mut reply = self
-            .run_once(
+            .run(
                 &scripts::RESOLVE_CLAIM,
                 &keys::claim(&request.id),
                 limit,

@@ -172,7 +172,7 @@ impl Store {
         limit: Instant,
     ) -> Result<ForceReleased, Failure> {
         let mut reply = self
-            .run_once(
+            .run(
                 &scripts::FORCE_RELEASE_LOCK,
                 &keys::lock(&request.id),
                 limit,

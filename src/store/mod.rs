@@ -17,7 +17,7 @@ use clock::Clock;
 use pool::Pool;
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use reply::Reply;
-use scripts::Lua;
+use scripts::{Lua, Repeat};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -86,35 +86,13 @@ impl Store {
         Ok(self.clock.highest_fence().max(now))
     }
 
-    /// Runs a script until it answers or the limit has passed. It may be sent more than once, where a connection
-    /// broke or Redis was not ready: these scripts answer a repeat as they answered the call.
+    /// Runs a script until it answers or the limit has passed. It is sent more than once where a connection broke, unless a
+    /// repeat would get another answer, or where Redis was not ready.
     async fn run(
         &self,
         script: &Lua,
         keys: &[String],
         limit: Instant,
-        arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
-    ) -> Result<Reply, Failure> {
-        self.send(script, keys, limit, true, arguments).await
-    }
-
-    /// Runs a script that would answer a repeat otherwise: where its answer was lost, nobody knows what came of it.
-    async fn run_once(
-        &self,
-        script: &Lua,
-        keys: &[String],
-        limit: Instant,
-        arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
-    ) -> Result<Reply, Failure> {
-        self.send(script, keys, limit, false, arguments).await
-    }
-
-    async fn send(
-        &self,
-        script: &Lua,
-        keys: &[String],
-        limit: Instant,
-        repeatable: bool,
         arguments: impl Fn(&mut redis::ScriptInvocation<'_>),
     ) -> Result<Reply, Failure> {
         // A refusal's own time says more of Redis's clock than the shared estimate, which other replies move.
@@ -151,7 +129,7 @@ impl Store {
                 Err(error) => match advice(&error) {
                     Advice::Reconnect => {
                         link.report_broken();
-                        if !repeatable {
+                        if script.repeat == Repeat::Otherwise {
                             return Err(unavailable(&error));
                         }
                     }

@@ -4,15 +4,25 @@ use redis::aio::MultiplexedConnection;
 use redis::{RedisError, Script};
 use std::sync::LazyLock;
 
+/// What a call gets that is sent again because its answer was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Repeat {
+    /// What the first one got.
+    Alike,
+    /// Something else, from which nobody can tell what came of the first.
+    Otherwise,
+}
+
 /// A script, with its text to load it by.
 pub(super) struct Lua {
     text: String,
     script: Script,
+    pub(super) repeat: Repeat,
 }
 
 impl Lua {
     /// A shebang has to stay the very first line, so the shared parts go behind it.
-    fn assemble(shared: &[&str], body: &str) -> Self {
+    fn assemble(shared: &[&str], body: &str, repeat: Repeat) -> Self {
         let (shebang, body) = match body.split_once('\n') {
             Some((first, rest)) if first.starts_with("#!") => (Some(first), rest),
             _ => (None, body),
@@ -24,7 +34,11 @@ impl Lua {
             .collect();
         let text = parts.join("\n");
         let script = Script::new(&text);
-        Self { text, script }
+        Self {
+            text,
+            script,
+            repeat,
+        }
     }
 
     /// A call of the script by its SHA, which loads it where Redis does not know it and repeats.
@@ -34,7 +48,7 @@ impl Lua {
 }
 
 macro_rules! scripts {
-    ($($name:ident: $family:literal / $file:literal;)*) => {
+    ($($name:ident: $family:literal / $file:literal, $repeat:ident;)*) => {
         $(pub(super) static $name: LazyLock<Lua> = LazyLock::new(|| {
             Lua::assemble(
                 &[
@@ -42,6 +56,7 @@ macro_rules! scripts {
                     include_str!(concat!("../../lua/shared/", $family, ".lua")),
                 ],
                 include_str!(concat!("../../lua/", $file, ".lua")),
+                Repeat::$repeat,
             )
         });)*
 
@@ -52,19 +67,19 @@ macro_rules! scripts {
 }
 
 scripts! {
-    CLAIM: "claim" / "claim";
-    RENEW_CLAIM: "claim" / "renew_claim";
-    COMPLETE: "claim" / "complete";
-    ABANDON: "claim" / "abandon";
-    UNDO_CLAIM: "claim" / "undo_claim";
-    GET_CLAIM: "claim" / "get_claim";
-    RESOLVE_CLAIM: "claim" / "resolve_claim";
-    ACQUIRE_LOCK: "lock" / "acquire_lock";
-    RENEW_LOCK: "lock" / "renew_lock";
-    RELEASE_LOCK: "lock" / "release_lock";
-    UNDO_LOCK: "lock" / "undo_lock";
-    GET_LOCK: "lock" / "get_lock";
-    FORCE_RELEASE_LOCK: "lock" / "force_release_lock";
+    CLAIM: "claim" / "claim", Alike;
+    RENEW_CLAIM: "claim" / "renew_claim", Alike;
+    COMPLETE: "claim" / "complete", Alike;
+    ABANDON: "claim" / "abandon", Alike;
+    UNDO_CLAIM: "claim" / "undo_claim", Alike;
+    GET_CLAIM: "claim" / "get_claim", Alike;
+    RESOLVE_CLAIM: "claim" / "resolve_claim", Otherwise;
+    ACQUIRE_LOCK: "lock" / "acquire_lock", Alike;
+    RENEW_LOCK: "lock" / "renew_lock", Alike;
+    RELEASE_LOCK: "lock" / "release_lock", Alike;
+    UNDO_LOCK: "lock" / "undo_lock", Alike;
+    GET_LOCK: "lock" / "get_lock", Alike;
+    FORCE_RELEASE_LOCK: "lock" / "force_release_lock", Otherwise;
 }
 
 /// Loads every script, in one write.
