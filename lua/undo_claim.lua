@@ -17,7 +17,9 @@ local restored = r[BEFORE] == '' and blank() or cmsgpack.unpack(r[BEFORE])
 restored[FENCE] = r[FENCE]
 restored[SPENT] = {}
 for _, entry in ipairs(r[SPENT]) do
-  if entry[1] ~= restored[TOKEN] then restored[SPENT][#restored[SPENT] + 1] = entry end
+  -- The grant spent its former holder. One that had given up before, after its record expired, stays spent.
+  local by_the_grant = entry[1] == restored[TOKEN] and entry[4] == GRANTED
+  if not by_the_grant then restored[SPENT][#restored[SPENT] + 1] = entry end
 end
 if restored[STATE] == NONE then restored[LEASE_END] = now else restored[CHECKPOINT] = r[CHECKPOINT] end
 save(restored)

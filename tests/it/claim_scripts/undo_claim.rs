@@ -422,3 +422,31 @@ async fn tokens_spent_while_a_grant_stood_stay_spent_after_its_undo() {
     }
     assert!(scripts.redis.server.keys_without_expiry().await.is_empty());
 }
+
+#[tokio::test]
+async fn a_give_up_after_the_record_expired_stays_spent_through_an_undone_claim_of_another() {
+    let mut scripts = Scripts::start().await;
+    let short = Claim {
+        retention: 1000,
+        ..Claim::by("a")
+    };
+    granted(&mut scripts, "k", short).await;
+    scripts.redis.pass(Duration::from_secs(61));
+    assert_eq!(
+        scripts
+            .run("abandon", "k", &abandonment("a", "NONE"))
+            .await
+            .row(),
+        ["abandoned"]
+    );
+    granted(&mut scripts, "k", Claim::by("b")).await;
+    assert_undone(&mut scripts, "k", "b", "nonce").await;
+    assert_eq!(
+        scripts
+            .run("claim", "k", &Claim::by("a").arguments())
+            .await
+            .row(),
+        ["lost", "RELEASED"]
+    );
+    assert!(scripts.redis.server.keys_without_expiry().await.is_empty());
+}
