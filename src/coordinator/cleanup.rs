@@ -6,6 +6,7 @@ use crate::domain::token::{ClaimToken, LockToken, Nonce};
 use crate::store::Store;
 use std::time::{Duration, Instant};
 use tokio_util::task::TaskTracker;
+use tokio_util::task::task_tracker::TaskTrackerToken;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -16,6 +17,8 @@ const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 pub struct Grant {
     undo: Option<Undo>,
     cleanups: Cleanups,
+    /// Has the end of the service wait for this as for a task, until it is heard or its undo is a task of its own.
+    _unsettled: TaskTrackerToken,
 }
 
 impl Grant {
@@ -74,6 +77,7 @@ impl Cleanups {
         let grant = Grant {
             undo: Some(undo),
             cleanups: self.clone(),
+            _unsettled: self.tasks.token(),
         };
         let task = self.tasks.spawn(async move {
             let result = call.await;
