@@ -37,7 +37,7 @@ local free = count == 0 or (mode ~= EXCLUSIVE and not exclusive and (limit == 0 
 
 if not free then
   if cleared > 0 then keep() end
-  -- Without a release: an exclusive request has to outwait all, a shared one the first of the limited.
+  -- Without a release: an exclusive request has to outwait all, a shared one the first of those that count.
   local changes_at = last_end()
   if mode ~= EXCLUSIVE then
     changes_at = tonumber(redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])

@@ -1,20 +1,30 @@
 #!lua flags=allow-oom
--- Takes a lock away from its holders, for an operator; hold_at_least and lock_delay end too. One script, so that none
--- renews in between. Runs while memory is short: it frees some.
+-- Takes a lock away from its holders, for an operator; hold_at_least and lock_delay end too. One script for some hundreds of
+-- holders at a time, so that none of them renews in between and Redis is not held up. Runs while memory is short: it frees
+-- some.
 --   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
 --   ARGV[4] fencing token of the one holder; '0' for all
+--   ARGV[5] cursor: '0' at first, then what the last call returned
+--   ARGV[6] those that were granted a higher fencing token stay: '0' at first, then what the last call returned
 -- Returns after {now,
---   'released', how many were live, {holder, fence, mode, acquired_at, lease_end, ...}}: all that ended, also those that only counted
+--   'released', cursor, newest, how many were live, {holder, fence, mode, acquired_at, lease_end, ...}}: all that ended, also
+--     those that only counted; cursor '0' at the end
 --   'late'}
 
-local wanted = tonumber(ARGV[4])
+local AT_ONCE = 500
+
+local wanted, newest = tonumber(ARGV[4]), tonumber(ARGV[6])
+if newest == 0 then newest = tonumber(redis.call('HGET', SPENT, LAST_FENCE) or 2^53 - 1) end
 local cleared = clear_ended()
+local step = redis.call('HSCAN', HOLDERS, ARGV[5], 'COUNT', AT_ONCE)
+local cursor, entries = step[1], step[2]
 local live, ended, forced = 0, {}, {}
-for _, token in ipairs(redis.call('HKEYS', HOLDERS)) do
-  local h = holder_of(token)
-  if (wanted == 0 or h[FENCE] == wanted) and now < counts_until(h) then
+for i = 1, #entries, 2 do
+  local token, h = entries[i], cmsgpack.unpack(entries[i + 1])
+  local meant = h[FENCE] <= newest and (wanted == 0 or h[FENCE] == wanted)
+  if meant and now < counts_until(h) then
     if is_live(h) then live = live + 1 end
-    for _, value in ipairs({h[HOLDER], h[FENCE], h[MODE], h[ACQUIRED_AT], h[LEASE_END]}) do ended[#ended + 1] = value end
+    tell(ended, h)
     remove(token)
     if h[RELEASED] == 0 then forced[#forced + 1] = {token, h[FENCE]} end
   end
@@ -23,4 +33,4 @@ end
 table.sort(forced, function(a, b) return a[2] > b[2] end)
 for i = 1, math.min(#forced, SPENT_GRANTED) do spend(forced[i][1], 'F', now + memory) end
 if #ended > 0 or cleared > 0 then keep() end
-return {now, 'released', live, ended}
+return {now, 'released', cursor, newest, live, ended}

@@ -29,7 +29,7 @@ if not delay_running and not is_live(h) then
   return {now, 'lost', 'NOT_FOUND'}
 end
 
-spend(token, 'R', math.max(now + memory, h[HOLD_UNTIL]))
+spend(token, 'R', now + memory)
 if now < h[HOLD_UNTIL] then
   h[RELEASED], h[NONCE] = 1, ''
   put(token, h)

@@ -4,7 +4,8 @@
 --   KEYS[3] limits   sorted set: token by its max_holders, only of those that named one
 --   KEYS[4] spent    hash: token -> reason and times, and the two fields below, for `memory` after the last use
 -- A holder is live until its lease ends or it is released. It counts against others until lock_delay and
--- hold_at_least are over as well. The sorted sets keep every script logarithmic in the number of holders.
+-- hold_at_least are over as well. The sorted sets keep every call's script logarithmic
+-- in the number of holders.
 
 local HOLDERS, ENDS, LIMITS, SPENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 -- A token cannot contain '!'.
@@ -83,6 +84,8 @@ end
 
 -- Why a token can no longer hold the lock, with the letter of its entry; nil for one that does or may.
 local function spent(token, h)
+  -- However many were spent since, a holder that was released is one for as long as hold_at_least runs.
+  if h and h[RELEASED] == 1 and now < h[HOLD_UNTIL] then return 'RELEASED', 'R' end
   local entry = redis.call('HGET', SPENT, token)
   if entry then
     local letter, until_time, lease_end = string.match(entry, '^(%u) (%d+) (%d+)$')
@@ -153,6 +156,11 @@ local function keep()
   for i = 1, #KEYS do expire_at(KEYS[i], latest) end
 end
 
+-- Adds what is told of a holder: five values.
+local function tell(told, h)
+  for _, value in ipairs({h[HOLDER], h[FENCE], h[MODE], h[ACQUIRED_AT], h[LEASE_END]}) do told[#told + 1] = value end
+end
+
 -- Up to `most` live holders, five values each: holder, fence, mode, acquired_at, lease_end.
 local function live_holders(most)
   local found, offset = {}, 0
@@ -162,11 +170,7 @@ local function live_holders(most)
     local tokens = redis.call('ZREVRANGEBYSCORE', ENDS, '+inf', '(' .. text(now), 'LIMIT', offset, most)
     for _, token in ipairs(tokens) do
       local h = holder_of(token)
-      if is_live(h) and #found < most * 5 then
-        for _, value in ipairs({h[HOLDER], h[FENCE], h[MODE], h[ACQUIRED_AT], h[LEASE_END]}) do
-          found[#found + 1] = value
-        end
-      end
+      if is_live(h) and #found < most * 5 then tell(found, h) end
     end
     if #tokens < most or #found >= most * 5 then break end
     offset = offset + most

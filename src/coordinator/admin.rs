@@ -4,11 +4,14 @@
 use super::Coordinator;
 use crate::domain::claim::{ClaimInfo, ListClaims, ResolveClaim, Resolved};
 use crate::domain::failure::Failure;
-use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo};
+use crate::domain::lock::{ForceReleaseLock, ForceReleased, HolderInfo, ListLocks, LockInfo};
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::page::Page;
 use crate::store::Store;
 use std::time::Instant;
+
+/// How many holders an audit line names; of the others it says how many.
+const HOLDERS_WRITTEN: usize = 100;
 
 /// Who makes a change, as far as the transport can tell.
 #[derive(Clone, Debug)]
@@ -114,7 +117,13 @@ async fn force_release_lock(
         Ok(released) => ("yes", Some(&released.ended)),
         Err(_) => ("unknown", None),
     };
-    let holders = |ended: &Vec<_>| format!("{ended:?}");
+    let holders = |ended: &Vec<HolderInfo>| {
+        let written = &ended[..ended.len().min(HOLDERS_WRITTEN)];
+        match ended.len() - written.len() {
+            0 => format!("{written:?}"),
+            others => format!("{written:?} and {others} others"),
+        }
+    };
     tracing::info!(
         target: "claimlock::audit",
         who = operator.0,

@@ -180,7 +180,7 @@ pub struct ForceReleaseLock {
 }
 
 /// What came of taking a lock away.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ForceReleased {
     /// How many held it.
     pub released_holders: u32,

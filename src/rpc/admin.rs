@@ -22,6 +22,9 @@ impl Admin {
     }
 }
 
+/// What an audit line has room for.
+const LONGEST_AGENT: usize = 200;
+
 /// Without credentials the address is all that is known of who asks, and the program that it says it is.
 fn operator<T>(request: &Request<T>) -> Operator {
     let peer = request
@@ -33,7 +36,10 @@ fn operator<T>(request: &Request<T>) -> Operator {
         .get("user-agent")
         .and_then(|agent| agent.to_str().ok())
     {
-        Some(agent) => Operator(format!("{peer} ({agent})")),
+        Some(agent) => {
+            let agent: String = agent.chars().take(LONGEST_AGENT).collect();
+            Operator(format!("{peer} ({agent})"))
+        }
         None => Operator(peer),
     }
 }

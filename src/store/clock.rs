@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
-/// Clocks drift apart by far less than a millisecond in this time.
-const TRUSTED_FOR: Duration = Duration::from_secs(10);
+/// Clocks drift apart by a millisecond at most in this time (at 500 ppm, the most that NTP corrects).
+const TRUSTED_FOR: Duration = Duration::from_secs(2);
 
 /// Redis's clock as seen from here, and the highest fencing token seen.
 #[derive(Debug)]
@@ -74,7 +74,7 @@ impl Clock {
         bounds.map_or(0, |bounds| bounds.lower + self.micros(limit))
     }
 
-    /// The highest fencing token that any reply carried, or that Redis's clock would make.
+    /// The highest fencing token that a grant of this service's carried.
     pub(super) fn highest_fence(&self) -> i64 {
         self.highest_fence.load(Ordering::Relaxed)
     }

@@ -7,12 +7,16 @@
 //! ```text
 //! cl:c:{tenant/scope/key}      record of a claim
 //! cl:c:{tenant/scope/key}:r    its response, where that is kept for less time than the record
+//! cl:probe                     see `PROBE`
 //! cl:l:{tenant/resource}:h     holders of a lock        cl:l:{tenant/resource}:m   their limits
 //! cl:l:{tenant/resource}:e     when each ends           cl:l:{tenant/resource}:s   spent tokens
 //! ```
 
 use crate::domain::name::{ClaimId, IdempotencyKey, LockId, Prefix, Resource, Scope, Tenant};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
+
+/// Written for a moment, to see whether Redis takes a write.
+pub(super) const PROBE: &str = "cl:probe";
 
 const CLAIM: &str = "cl:c:{";
 const LOCK: &str = "cl:l:{";

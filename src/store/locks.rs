@@ -142,9 +142,19 @@ impl Store {
 
     /// What an operator sees of a lock; `None` where it is free.
     pub async fn get_lock(&self, id: &LockId, limit: Instant) -> Result<Option<LockInfo>, Failure> {
+        self.look_at_lock(id, HOLDERS_SHOWN, limit).await
+    }
+
+    /// The same with no more than so many holders.
+    pub(super) async fn look_at_lock(
+        &self,
+        id: &LockId,
+        holders_shown: usize,
+        limit: Instant,
+    ) -> Result<Option<LockInfo>, Failure> {
         let mut reply = self
             .run(&scripts::GET_LOCK, &keys::lock(id), limit, |call| {
-                call.arg(HOLDERS_SHOWN);
+                call.arg(holders_shown);
             })
             .await?;
         match reply.kind.as_str() {
@@ -165,28 +175,32 @@ impl Store {
         }
     }
 
-    /// Takes a lock away from its holders.
+    /// Takes a lock away from its holders, some hundreds at a time.
     pub async fn force_release_lock(
         &self,
         request: &ForceReleaseLock,
         limit: Instant,
     ) -> Result<ForceReleased, Failure> {
-        let mut reply = self
-            .run(
-                &scripts::FORCE_RELEASE_LOCK,
-                &keys::lock(&request.id),
-                limit,
-                |call| {
-                    call.arg(request.fencing_token);
-                },
-            )
-            .await?;
-        match reply.kind.as_str() {
-            "released" => Ok(ForceReleased {
-                released_holders: u32::try_from(reply.fields().integer()?).map_err(defect)?,
-                ended: holders(&mut reply)?,
-            }),
-            _ => Err(reply.unknown()),
+        let keys = keys::lock(&request.id);
+        let mut released = ForceReleased::default();
+        let (mut cursor, mut newest) = ("0".to_owned(), 0);
+        loop {
+            let mut reply = self
+                .run(&scripts::FORCE_RELEASE_LOCK, &keys, limit, |call| {
+                    call.arg(request.fencing_token).arg(&cursor).arg(newest);
+                })
+                .await?;
+            if reply.kind != "released" {
+                return Err(reply.unknown());
+            }
+            cursor = reply.fields().text()?;
+            newest = reply.fields().integer()?;
+            released.released_holders +=
+                u32::try_from(reply.fields().integer()?).map_err(defect)?;
+            released.ended.extend(holders(&mut reply)?);
+            if cursor == "0" {
+                return Ok(released);
+            }
         }
     }
 }

@@ -14,12 +14,13 @@ mod watch;
 use crate::domain::duration::{Millis, Retention};
 use crate::domain::failure::{Cause, Failure};
 use clock::Clock;
-use pool::Pool;
+use pool::{Link, Pool};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
 use reply::Reply;
 use scripts::{Lua, Repeat};
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How a store is reached and what it remembers.
@@ -46,6 +47,8 @@ pub struct Store {
     pool: Pool,
     clock: Arc<Clock>,
     settings: StoreSettings,
+    /// Redis answered, but would not take a call: its memory is full, say.
+    refuses: Arc<AtomicBool>,
 }
 
 impl fmt::Debug for Store {
@@ -64,12 +67,15 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 impl Store {
     /// A store at a URL: `redis://`, `rediss://` or `unix:`. Connects in the background.
     pub fn open(url: &str, settings: StoreSettings) -> Result<Self, BadUrl> {
+        // For rediss://. It fails where one is installed already, which will do as well.
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let client = redis::Client::open(url).map_err(|_| BadUrl)?;
         let clock = Arc::new(Clock::new());
         Ok(Self {
-            pool: Pool::new(client, clock.clone(), settings.connections),
+            pool: Pool::new(client, clock.clone(), &settings),
             clock,
             settings,
+            refuses: Arc::default(),
         })
     }
 
@@ -126,19 +132,30 @@ impl Store {
                     // Redis's clock had been set forward, or the call lay about: then the limit ends this.
                     corrected = Some(clock::after(reply.now, received, limit));
                 }
-                Err(error) => match advice(&error) {
-                    Advice::Reconnect => {
+                Err(error) => {
+                    let lost_for_good = script.repeat == Repeat::Otherwise;
+                    if lost_for_good && matches!(advice(&error), Advice::Reconnect) {
                         link.report_broken();
-                        if script.repeat == Repeat::Otherwise {
-                            return Err(unavailable(&error));
-                        }
+                        return Err(unavailable(&error));
                     }
-                    Advice::WaitAndRepeat => tokio::time::sleep(NOT_READY_PAUSE).await,
-                    Advice::GiveUp => return Err(unavailable(&error)),
-                    Advice::Defect => return Err(Failure::Defect(Cause::new(&error))),
-                },
+                    self.recover(&error, &link).await?;
+                }
             }
         }
+    }
+
+    /// Gets ready to send again what failed, or gives up.
+    async fn recover(&self, error: &RedisError, link: &Link) -> Result<(), Failure> {
+        match advice(error) {
+            Advice::Reconnect => link.report_broken(),
+            Advice::WaitAndRepeat => tokio::time::sleep(NOT_READY_PAUSE).await,
+            Advice::GiveUp => {
+                self.refuses.store(true, Ordering::Relaxed);
+                return Err(unavailable(error));
+            }
+            Advice::Defect => return Err(Failure::Defect(Cause::new(error))),
+        }
+        Ok(())
     }
 }
 

@@ -2,44 +2,54 @@
 //!
 //! A call takes a connection, clones it and gives the slot back at once, so that calls in flight share one write
 //! and nobody waits for a slot. Nobody pings either: whoever finds a connection broken says so, and the pool
-//! replaces it at the next checkout.
+//! replaces it, and all that are as old, at the next checkout.
 
 use super::clock::Clock;
-use super::scripts;
+use super::{StoreSettings, scripts};
 use bb8_redis::bb8;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-/// How long one attempt to connect may take. Short, since a SYN that went into a black hole is only sent again
-/// after a second.
+/// How long one attempt to connect may take, or half the store's time where that is more. Short, since a SYN that went into a
+/// black hole is only sent again after a second.
 const CONNECT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The pool's own patience, which also bounds the pause between two attempts to connect: half of it.
 const CHECKOUT_TIMEOUT: Duration = Duration::from_millis(400);
 
-/// A connection, and whether somebody found it broken.
+/// A connection, and the generation that it belongs to.
 #[derive(Clone)]
 pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
-    broken: Arc<AtomicBool>,
+    generation: u64,
+    current: Arc<AtomicU64>,
 }
 
 impl Link {
-    /// Has the pool replace the connection.
+    /// Has the pool replace the connection, and all that are as old: what broke this one, a restart of Redis say, is likely to
+    /// have broken those that nobody is using as well.
     pub(super) fn report_broken(&self) {
-        self.broken.store(true, Ordering::Relaxed);
+        // Where it fails somebody reported it before.
+        let _ = self.current.compare_exchange(
+            self.generation,
+            self.generation + 1,
+            Ordering::Relaxed,
+            Ordering::Relaxed,
+        );
     }
 
     fn is_broken(&self) -> bool {
-        self.broken.load(Ordering::Relaxed)
+        self.generation != self.current.load(Ordering::Relaxed)
     }
 }
 
 pub(super) struct Manager {
     client: redis::Client,
     clock: Arc<Clock>,
+    connect_timeout: Duration,
+    generation: Arc<AtomicU64>,
 }
 
 impl bb8::ManageConnection for Manager {
@@ -48,10 +58,11 @@ impl bb8::ManageConnection for Manager {
 
     /// Connects, reads the clock and loads the scripts, so that the first call finds all of it there.
     async fn connect(&self) -> Result<Link, RedisError> {
+        let generation = self.generation.load(Ordering::Relaxed);
         let connecting = async {
             // Calls have time limits of their own.
             let config = AsyncConnectionConfig::new()
-                .set_connection_timeout(Some(CONNECT_TIMEOUT))
+                .set_connection_timeout(Some(self.connect_timeout))
                 .set_response_timeout(None);
             let mut connection = self
                 .client
@@ -61,10 +72,11 @@ impl bb8::ManageConnection for Manager {
             look_at_clock(&mut connection, &self.clock).await?;
             Ok(Link {
                 connection,
-                broken: Arc::new(AtomicBool::new(false)),
+                generation,
+                current: self.generation.clone(),
             })
         };
-        tokio::time::timeout(CONNECT_TIMEOUT, connecting)
+        tokio::time::timeout(self.connect_timeout, connecting)
             .await
             .unwrap_or_else(|_| Err(no_answer()))
     }
@@ -99,42 +111,59 @@ pub(super) async fn look_at_clock(
 }
 
 #[derive(Clone)]
-pub(super) struct Pool(bb8::Pool<Manager>);
+pub(super) struct Pool {
+    pool: bb8::Pool<Manager>,
+    last_error: LastError,
+}
 
 impl Pool {
-    pub(super) fn new(client: redis::Client, clock: Arc<Clock>, connections: u32) -> Self {
+    pub(super) fn new(client: redis::Client, clock: Arc<Clock>, settings: &StoreSettings) -> Self {
+        let last_error = LastError::default();
         let pool = bb8::Pool::builder()
-            .max_size(connections)
-            .min_idle(connections)
+            .max_size(settings.connections)
+            .min_idle(settings.connections)
             .test_on_check_out(true)
             .idle_timeout(None)
             .max_lifetime(None)
             .connection_timeout(CHECKOUT_TIMEOUT)
-            .error_sink(Box::new(LogErrors))
-            .build_unchecked(Manager { client, clock });
-        Self(pool)
+            .error_sink(Box::new(last_error.clone()))
+            .build_unchecked(Manager {
+                client,
+                clock,
+                connect_timeout: CONNECT_TIMEOUT.max(settings.timeout / 2),
+                generation: Arc::default(),
+            });
+        Self { pool, last_error }
     }
 
-    /// A connection, as soon as there is one; the last error where there is none until `limit`.
+    /// A connection, as soon as there is one; why there is none where there is not until `limit`.
     pub(super) async fn link(&self, limit: Instant) -> Result<Link, String> {
-        let mut last = "no connection in time".to_owned();
         while Instant::now() < limit {
-            match tokio::time::timeout_at(limit.into(), self.0.get()).await {
+            match tokio::time::timeout_at(limit.into(), self.pool.get()).await {
                 Ok(Ok(link)) => return Ok(link.clone()),
-                Ok(Err(error)) => last = format!("no connection: {error}"),
+                Ok(Err(_)) => {}
                 Err(_) => break,
             }
         }
-        Err(last)
+        Err(format!("no connection in time: {}", self.last_error.text()))
     }
 }
 
-#[derive(Clone, Debug)]
-struct LogErrors;
+/// What went wrong with the last connection: the pool itself only says that there is none.
+#[derive(Clone, Debug, Default)]
+struct LastError(Arc<Mutex<Option<String>>>);
 
-impl bb8::ErrorSink<RedisError> for LogErrors {
+impl LastError {
+    fn text(&self) -> String {
+        let last = self.0.lock().expect("nothing panics while it holds a text");
+        last.clone().unwrap_or_else(|| "no answer yet".to_owned())
+    }
+}
+
+impl bb8::ErrorSink<RedisError> for LastError {
     fn sink(&self, error: RedisError) {
         tracing::debug!(%error, "redis connection failed");
+        *self.0.lock().expect("nothing panics while it holds a text") = Some(error.to_string());
     }
 
     fn boxed_clone(&self) -> Box<dyn bb8::ErrorSink<RedisError>> {

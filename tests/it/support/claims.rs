@@ -209,7 +209,7 @@ pub fn micros(timestamp: Option<prost_types::Timestamp>) -> i64 {
 }
 
 /// Why a token lost; what people read is there too.
-fn reason(lost: &Lost) -> LossReason {
+pub fn reason(lost: &Lost) -> LossReason {
     assert!(!lost.detail.is_empty(), "{lost:?}");
     lost.reason()
 }

@@ -6,6 +6,7 @@ pub mod calls;
 pub mod claims;
 pub mod data_folder;
 pub mod failures;
+pub mod locks;
 pub mod logs;
 pub mod program;
 pub mod raw;

@@ -54,21 +54,29 @@ impl Program {
     pub async fn serve_on(grpc_addr: &str, redis_url: &str, flags: &[&str]) -> Self {
         let addresses = ["--grpc-addr", grpc_addr, "--http-addr", "127.0.0.1:0"];
         let url = ["--redis-url", redis_url];
-        Self::start(&[&url[..], &addresses, flags].concat()).await
+        Self::start(&[], &[&url[..], &addresses, flags].concat()).await
     }
 
     /// `claimlock serve` on a server of its own, which keeps its files in a folder.
     pub async fn serve_embedded(data_dir: &Path) -> Self {
         let data_dir = data_dir.to_str().expect("a test's folder is UTF-8");
         let addresses = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
-        Self::start(&[&addresses[..], &["--data-dir", data_dir]].concat()).await
+        Self::start(&[], &[&addresses[..], &["--data-dir", data_dir]].concat()).await
     }
 
-    async fn start(flags: &[&str]) -> Self {
+    /// `claimlock serve` on a Redis behind TLS, with the authorities that it trusts.
+    pub async fn serve_trusting(authorities: &Path, redis_url: &str) -> Self {
+        let addresses = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
+        let flags = [&addresses[..], &["--redis-url", redis_url]].concat();
+        Self::start(&[("SSL_CERT_FILE", authorities)], &flags).await
+    }
+
+    async fn start(environment: &[(&str, &Path)], flags: &[&str]) -> Self {
         let home = TempDir::new().expect("a temporary folder");
         let log = fs::File::create(home.path().join("log")).expect("a log file");
         let mut child = claimlock(&home)
             .env("PATH", path())
+            .envs(environment.iter().copied())
             .arg("serve")
             .args(flags)
             .stdout(Stdio::piped())

@@ -25,6 +25,8 @@ pub struct RedisOptions {
     pub appendonly: bool,
     /// Listen on a free port of 127.0.0.1 too.
     pub tcp: bool,
+    /// The same with TLS; `args` name the certificates.
+    pub tls: bool,
     /// Run on a clock that [`RedisServer::set_clock_offset`] moves.
     pub movable_clock: bool,
     /// More of the server's own arguments, as in `["--maxmemory", "10mb"]`.
@@ -59,7 +61,8 @@ impl RedisServer {
                 .prefix("redis-")
                 .tempdir()
                 .expect("a temporary folder");
-            let port = if options.tcp { free_port() } else { 0 };
+            let listens = options.tcp || options.tls;
+            let port = if listens { free_port() } else { 0 };
             write_clock(folder.path(), &offset(0.0));
             let child = spawn(&options, port, folder.path());
             let mut server = Self {
@@ -88,6 +91,12 @@ impl RedisServer {
     /// The address of the TCP port.
     pub fn tcp_url(&self) -> String {
         format!("redis://{}", self.tcp_addr())
+    }
+
+    /// The address of the TLS port.
+    pub fn tls_url(&self) -> String {
+        assert!(self.options.tls, "the server was started without `tls`");
+        format!("rediss://127.0.0.1:{}", self.port)
     }
 
     /// The TCP port; panics if none was asked for.
@@ -257,9 +266,12 @@ fn spawn(options: &RedisOptions, port: u16, folder: &Path) -> Child {
         .create(true)
         .open(folder.join("log"))
         .expect("a log file");
+    let port_text = port.to_string();
     let mut command = Command::new("redis-server");
     command
-        .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
+        .args(["--port", if options.tls { "0" } else { &port_text }])
+        .args(["--tls-port", if options.tls { &port_text } else { "0" }])
+        .args(["--bind", "127.0.0.1"])
         .args([
             "--unixsocket",
             "redis.sock",

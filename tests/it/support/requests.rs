@@ -1,7 +1,7 @@
 //! Requests as tests write them: what matters to the test, and defaults for the rest.
 
 use claimlock::rpc::proto::{
-    AbandonEffect, AbandonRequest, AcquireLockRequest, ClaimRequest, CompleteRequest,
+    AbandonEffect, AbandonRequest, AcquireLockRequest, ClaimRequest, CompleteRequest, LockMode,
     ReleaseLockRequest, RenewClaimRequest, RenewLockRequest, StoredResponse,
 };
 use std::time::Duration;
@@ -76,6 +76,15 @@ pub fn acquire(resource: &str, name: &str) -> AcquireLockRequest {
         lock_token: token(name),
         holder: format!("holder {name}"),
         ..AcquireLockRequest::default()
+    }
+}
+
+/// A shared acquisition; `max_holders` 0 for no limit.
+pub fn share(resource: &str, name: &str, max_holders: i32) -> AcquireLockRequest {
+    AcquireLockRequest {
+        mode: LockMode::Shared.into(),
+        max_holders,
+        ..acquire(resource, name)
     }
 }
 
