@@ -86,13 +86,15 @@ r = blank()
 r[STATE], r[TOKEN], r[NONCE], r[HOLDER], r[TRACE_ID] = IN_FLIGHT, token, nonce, holder, trace_id
 r[FINGERPRINT], r[OPERATION] = fingerprint, operation
 r[ATTEMPT], r[POLICY], r[RETENTION], r[LEASE] = 1, policy, retention, lease
-r[FENCE] = mint(before and before[FENCE] or 0)
+r[FENCE] = mint(before and before[LAST_FENCE] or 0)
+r[LAST_FENCE] = r[FENCE]
 
 if before then
   local spent_before = before[SPENT]
   before[CHECKPOINT], r[CHECKPOINT] = '', before[CHECKPOINT]
   before[RESPONSE], before[RESPONSE_KIND], before[NONCE], before[BEFORE] = '', NO_RESPONSE, '', ''
   before[SPENT] = {}
+  if state == NONE then before[OPERATION], before[HOLDER], before[ABANDON_REASON] = '', '', '' end
   r[BEFORE] = cmsgpack.pack(before)
   r[SPENT], r[RECEIPTS_UNTIL] = spent_before, before[RECEIPTS_UNTIL]
 

@@ -25,10 +25,14 @@ if state == COMPLETED then
 end
 if reason then return {now, 'lost', reason} end
 
-if not r and ARGV[12] == '1' and now < tonumber(ARGV[13]) then
+-- A fencing token that was used up by a grant that was undone says nothing of the key.
+local nothing_known = not r or (r[STATE] == NONE and #r[SPENT] == 0)
+if nothing_known and ARGV[12] == '1' and now < tonumber(ARGV[13]) then
   -- The store lost the record of a claim that was granted: the receipt says enough of it.
+  local last_fence = r and r[LAST_FENCE] or 0
   r = blank()
   r[TOKEN], r[FENCE], r[ATTEMPT] = token, tonumber(ARGV[14]), tonumber(ARGV[15])
+  r[LAST_FENCE] = math.max(last_fence, r[FENCE])
   r[RETENTION], r[FINGERPRINT] = ARGV[16] * 1000, ARGV[17]
 elseif state == NONE or state == ABANDONED then
   return {now, 'lost', 'NOT_FOUND'}

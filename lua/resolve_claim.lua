@@ -37,7 +37,7 @@ else
     -- While anything is known of the key no receipt counts, and this is known for as long as any is good.
     spend(r, FORGET_MARK, 'FORCED', math.max(remembered, r[RECEIPTS_UNTIL]), FORGOTTEN)
     local forgotten = blank()
-    forgotten[FENCE], forgotten[LEASE_END], forgotten[SPENT] = r[FENCE], now, r[SPENT]
+    forgotten[LAST_FENCE], forgotten[LEASE_END], forgotten[SPENT] = r[LAST_FENCE], now, r[SPENT]
     r = forgotten
   end
 end

@@ -14,7 +14,7 @@ local r = load()
 if not r or r[STATE] ~= IN_FLIGHT or r[TOKEN] ~= token or r[NONCE] ~= nonce then return {now, 'kept'} end
 
 local restored = r[BEFORE] == '' and blank() or cmsgpack.unpack(r[BEFORE])
-restored[FENCE] = r[FENCE]
+restored[LAST_FENCE] = r[LAST_FENCE]
 restored[SPENT] = {}
 for _, entry in ipairs(r[SPENT]) do
   -- The grant spent its former holder. One that had given up before, after its record expired, stays spent.

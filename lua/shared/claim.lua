@@ -1,6 +1,6 @@
 -- The record of one idempotency key, shared by all claim scripts.
 --   KEYS[1] record    one packed string: a MessagePack array
---   KEYS[2] response  the stored response, only where it must be gone before the record is
+--   KEYS[2] response  the stored response, only where it must be gone before the record is, or is large
 -- Every field is always there (0 or '' where it means nothing), so that the array has no holes. Times and durations are
 -- in microseconds. New fields go to the end.
 
@@ -13,12 +13,15 @@ local RESPONSE_KIND, RESPONSE, RESPONSE_UNTIL, RESPONSE_STATUS, RESPONSE_BYTES, 
 local ABANDON_REASON, TRACE_ID = 27, 28
 local SPENT = 29                     -- {token, reason, until, class, digest}, oldest first
 local RECEIPTS_UNTIL = 30            -- no receipt of the key's is good for longer
+local LAST_FENCE = 31                -- the highest token given out, which an undone grant leaves above FENCE
 
 -- NONE has only memory; GIVEN_UP was abandoned with effect UNKNOWN, ABANDONED with effect NONE.
 local NONE, IN_FLIGHT, COMPLETED, GIVEN_UP, ABANDONED = 0, 1, 2, 3, 4
 -- The stricter policy is the greater number.
 local MARK_UNCERTAIN = 2
 local NO_RESPONSE, INLINE, APART = 0, 1, 2
+-- A larger response is a key of its own, so that not every look at the record carries it along.
+local LARGEST_INLINE = 4096
 local SPENT_KEPT = 16
 -- Spent tokens are counted by class, so that no number of tokens that never were granted pushes out a real one. The
 -- third class has one entry under a name that no token can have: an operator's Forget, which no receipt outlives.
@@ -35,7 +38,7 @@ local function blank()
     NO_RESPONSE, '', 0, 0, 0, '',
     '', '',
     {},
-    0,
+    0, 0,
   }
 end
 
@@ -66,7 +69,7 @@ end
 
 local function save(r)
   local latest = keep_until(r)
-  if r[RESPONSE_KIND] == INLINE and r[RESPONSE_UNTIL] < latest then
+  if r[RESPONSE_KIND] == INLINE and (r[RESPONSE_UNTIL] < latest or #r[RESPONSE] > LARGEST_INLINE) then
     -- A response must not lie about for longer than was asked, whatever else is remembered of the key.
     redis.call('SET', KEYS[2], r[RESPONSE], 'PXAT', text(math.ceil(r[RESPONSE_UNTIL] / 1000)))
     r[RESPONSE_KIND], r[RESPONSE] = APART, ''

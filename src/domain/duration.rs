@@ -134,6 +134,11 @@ impl Retention {
         Self(millis)
     }
 
+    /// One that a grant was stored with, or the server's largest where that is less.
+    pub fn stored_within(millis: Millis, largest: Retention) -> Self {
+        Self(millis.min(largest.0))
+    }
+
     /// As stored.
     pub const fn millis(self) -> Millis {
         self.0

@@ -46,7 +46,7 @@ pub struct FieldViolation {
 pub struct Cause(String);
 
 impl Cause {
-    /// Keeps an error's text, with those of its sources, for the log.
+    /// Keeps an error's text for the log.
     pub fn new(error: impl fmt::Display) -> Self {
         Self(error.to_string())
     }

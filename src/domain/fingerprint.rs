@@ -52,9 +52,10 @@ impl Fingerprint {
         })
     }
 
-    /// One that was stored.
-    pub fn stored(bytes: Vec<u8>) -> Self {
-        Self(bytes)
+    /// One that was stored, if it has the form of one.
+    pub fn stored(bytes: Vec<u8>) -> Option<Self> {
+        let is_one = bytes.first() == Some(&VERSION) && bytes.len() == 1 + Sha256::output_size();
+        is_one.then_some(Self(bytes))
     }
 
     /// The bytes to store and to compare.

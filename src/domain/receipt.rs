@@ -2,8 +2,8 @@
 //!
 //! It binds tenant, scope, key, token and fields by a SHA-256 over all of them. That catches a receipt handed
 //! in for another claim. It is no seal, and need not be one: whoever may complete a key may claim it as well,
-//! so a forged receipt gains nothing that a claim would not; only a fencing token from the far future could do
-//! harm, and is refused.
+//! so a forged receipt gains nothing that a claim would not, as long as it keeps within the same limits; a
+//! fencing token from the far future is refused.
 
 use super::duration::{Millis, Retention};
 use super::failure::Refused;
@@ -12,8 +12,12 @@ use super::name::ClaimId;
 use super::token::ClaimToken;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+use std::ops::RangeInclusive;
 
 const VERSION: u8 = 1;
+const MOST_BYTES: usize = 256;
+/// What a script can tell apart.
+const EXACT: RangeInclusive<i64> = 1..=(1 << 53) - 1;
 const DIGEST_BYTES: usize = 32;
 /// How far a fencing token may be ahead of the highest seen, in microseconds: a day.
 const FENCE_SLACK: i64 = 24 * 3600 * 1_000_000;
@@ -59,28 +63,34 @@ impl Receipt {
         bytes
     }
 
-    /// Reads a receipt back if it was issued for this claim and token.
-    pub fn parse(bytes: &[u8], claim: &ClaimId, token: &ClaimToken) -> Result<Self, Refused> {
+    /// Reads a receipt back if it was issued for this claim and token, and says nothing that no service would.
+    pub fn parse(
+        bytes: &[u8],
+        claim: &ClaimId,
+        token: &ClaimToken,
+        largest: Retention,
+    ) -> Result<Self, Refused> {
         let Some((&VERSION, rest)) = bytes.split_first() else {
             return Err(foreign());
         };
         let Some((bound, fields)) = rest.split_at_checked(DIGEST_BYTES) else {
             return Err(foreign());
         };
-        if bound != digest(claim, token, fields) {
+        if bytes.len() > MOST_BYTES || bound != digest(claim, token, fields) {
             return Err(foreign());
         }
         let fields: Fields = postcard::from_bytes(fields).map_err(|_| foreign())?;
-        let honest = fields.fencing_token >= 1 && fields.attempt >= 1 && fields.expires_at >= 0;
-        if !honest {
+        let numbers = [fields.fencing_token, fields.attempt, fields.expires_at];
+        let fingerprint = Fingerprint::stored(fields.fingerprint).ok_or_else(foreign)?;
+        if !numbers.iter().all(|number| EXACT.contains(number)) {
             return Err(foreign());
         }
         Ok(Self {
             expires_at: fields.expires_at,
             fencing_token: fields.fencing_token,
             attempt: fields.attempt,
-            retention: Retention::largest(Millis::new(fields.retention_ms)),
-            fingerprint: Fingerprint::stored(fields.fingerprint),
+            retention: Retention::stored_within(Millis::new(fields.retention_ms), largest),
+            fingerprint,
         })
     }
 
@@ -132,6 +142,8 @@ mod tests {
         ClaimToken::parse(text.repeat(16)).expect("a token")
     }
 
+    const LARGEST: Retention = Retention::largest(Millis::new(30 * 86_400_000));
+
     fn receipt() -> Receipt {
         let operation = Operation::parse("op".to_owned()).expect("an operation");
         Receipt {
@@ -148,12 +160,12 @@ mod tests {
         let bytes = receipt().issue(&claim("s", "k"), &token("a"));
         assert!(bytes.len() <= 256, "{} bytes", bytes.len());
         assert_eq!(
-            Receipt::parse(&bytes, &claim("s", "k"), &token("a")),
+            Receipt::parse(&bytes, &claim("s", "k"), &token("a"), LARGEST),
             Ok(receipt())
         );
-        assert!(Receipt::parse(&bytes, &claim("s", "l"), &token("a")).is_err());
-        assert!(Receipt::parse(&bytes, &claim("t", "k"), &token("a")).is_err());
-        assert!(Receipt::parse(&bytes, &claim("s", "k"), &token("b")).is_err());
+        assert!(Receipt::parse(&bytes, &claim("s", "l"), &token("a"), LARGEST).is_err());
+        assert!(Receipt::parse(&bytes, &claim("t", "k"), &token("a"), LARGEST).is_err());
+        assert!(Receipt::parse(&bytes, &claim("s", "k"), &token("b"), LARGEST).is_err());
     }
 
     #[test]
@@ -162,11 +174,11 @@ mod tests {
         for i in 0..bytes.len() {
             let mut touched = bytes.clone();
             touched[i] ^= 1;
-            let result = Receipt::parse(&touched, &claim("s", "k"), &token("a"));
+            let result = Receipt::parse(&touched, &claim("s", "k"), &token("a"), LARGEST);
             assert!(result.is_err(), "byte {i}");
         }
         for length in 0..bytes.len() {
-            let result = Receipt::parse(&bytes[..length], &claim("s", "k"), &token("a"));
+            let result = Receipt::parse(&bytes[..length], &claim("s", "k"), &token("a"), LARGEST);
             assert!(result.is_err(), "length {length}");
         }
     }
@@ -178,5 +190,21 @@ mod tests {
         assert!(forged.check_against(highest).is_ok());
         forged.fencing_token = (1 << 53) - 1;
         assert!(forged.check_against(highest).is_err());
+    }
+
+    #[test]
+    fn a_forged_receipt_keeps_within_the_limits_of_a_claim() {
+        let forge = |change: fn(&mut Receipt)| {
+            let mut forged = receipt();
+            change(&mut forged);
+            let bytes = forged.issue(&claim("s", "k"), &token("a"));
+            Receipt::parse(&bytes, &claim("s", "k"), &token("a"), LARGEST)
+        };
+        let century = forge(|r| r.retention = Retention::largest(Millis::new(u64::MAX)));
+        assert_eq!(century.map(|r| r.retention), Ok(LARGEST));
+        assert!(forge(|r| r.attempt = i64::MIN).is_err());
+        assert!(forge(|r| r.attempt = 1 << 53).is_err());
+        assert!(forge(|r| r.fencing_token = 0).is_err());
+        assert!(forge(|r| r.expires_at = i64::MAX).is_err());
     }
 }

@@ -69,7 +69,10 @@ impl Store {
             expires_at,
             fencing_token,
             attempt,
-            retention: Retention::largest(Millis::new(retention_ms)),
+            retention: Retention::stored_within(
+                Millis::new(retention_ms),
+                self.settings.max_retention,
+            ),
             fingerprint: claim.fingerprint.clone(),
         };
         Ok(Claimed {

@@ -363,12 +363,13 @@ impl Holding {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_lock_never_has_more_holders_than_the_smallest_limit_among_them() {
     const TURNS: usize = 15;
+    type Limited = (LockMode, i32);
     let redis = RedisServer::start().await;
     let fleet = Fleet::start(&redis, Settings::default()).await;
     // One limit for all; a limit each; exclusive, unlimited and limited holders among one another, the first in the
     // majority and all of them few, or the shared ones keep the lock for ever.
     let exclusive = (LockMode::Exclusive, 0);
-    let kinds: [(&str, usize, &[(LockMode, i32)]); 3] = [
+    let kinds: [(&str, usize, &[Limited]); 3] = [
         ("same", 50, &[(LockMode::Shared, 5)]),
         (
             "own",

@@ -319,8 +319,7 @@ async fn an_undone_semaphore_slot_takes_its_limit_with_it_and_leaves_the_others(
     world.ends().await;
 }
 
-/// What of a claim an undo has to restore: all but the times left, which run on, and the fencing token, which stays
-/// used.
+/// What of a claim an undo has to restore: all but the times left, which run on.
 #[derive(Debug)]
 struct Before(ClaimInfo);
 
@@ -333,9 +332,7 @@ impl Before {
         let now = world.claim_info(&self.0.key).await.expect("it is known");
         let retention = |info: &ClaimInfo| told_millis(info.retention_left);
         assert!(retention(&now) <= retention(&self.0));
-        assert!(now.fencing_token > self.0.fencing_token);
         let lasting = |info: &ClaimInfo| ClaimInfo {
-            fencing_token: 0,
             lease_left: None,
             retention_left: None,
             ..info.clone()

@@ -196,7 +196,9 @@ pub(in crate::rpc) fn complete(
         }),
     );
     let receipt = match (&id, &token) {
-        (Some(id), Some(token)) => bad.check("receipt", receipt(&request.receipt, id, token)),
+        (Some(id), Some(token)) => {
+            bad.check("receipt", receipt(&request.receipt, id, token, limits))
+        }
         // It is held against both.
         _ => None,
     };
@@ -213,11 +215,16 @@ pub(in crate::rpc) fn complete(
     bad.finish(parts())
 }
 
-fn receipt(bytes: &[u8], id: &ClaimId, token: &ClaimToken) -> Result<Option<Receipt>, Refused> {
+fn receipt(
+    bytes: &[u8],
+    id: &ClaimId,
+    token: &ClaimToken,
+    limits: &Limits,
+) -> Result<Option<Receipt>, Refused> {
     if bytes.is_empty() {
         return Ok(None);
     }
-    Receipt::parse(bytes, id, token).map(Some)
+    Receipt::parse(bytes, id, token, limits.max_retention).map(Some)
 }
 
 pub(in crate::rpc) fn complete_response(outcome: CompleteOutcome) -> proto::CompleteResponse {

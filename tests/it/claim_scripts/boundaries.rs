@@ -162,7 +162,11 @@ async fn a_response_has_run_out_at_its_time_and_is_not_lost() {
             .row(),
         ["response_lost"]
     );
+    let seen = run(&mut scripts, "get_claim", &[]).await;
+    assert!(seen.fields[0].contains(", 201, 4, "), "{seen:?}");
     scripts.redis.stop_at(2);
+    let seen = run(&mut scripts, "get_claim", &[]).await;
+    assert!(seen.fields[0].contains(", 201, 0, "), "{seen:?}");
     assert_eq!(
         run(&mut scripts, "claim", &Claim::by("b").arguments())
             .await

@@ -425,7 +425,7 @@ async fn tokens_spent_while_a_grant_stood_stay_spent_after_its_undo() {
 
 #[tokio::test]
 async fn a_give_up_after_the_record_expired_stays_spent_through_an_undone_claim_of_another() {
-    let mut scripts = Scripts::start().await;
+    let mut scripts = claim_scripts().await;
     let short = Claim {
         retention: 1000,
         ..Claim::by("a")

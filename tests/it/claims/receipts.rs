@@ -319,3 +319,42 @@ async fn an_operators_forget_beats_a_receipt_for_as_long_as_it_is_good() {
     );
     world.end().await;
 }
+
+#[tokio::test]
+async fn an_operators_forget_beats_the_receipt_of_a_claim_that_was_completed_for_less_time() {
+    let mut world = World::start().await;
+    let request = ClaimRequest {
+        retention: lasting(2 * HOUR),
+        ..claim("k", "a")
+    };
+    let first = world.ask(request.clone()).await.expect_grant(FIRST);
+    // A takeover's receipts are good until later, but the first holder's count as well.
+    world.pass(LEASE);
+    let taken = Grant {
+        attempt: 2,
+        taken_over: true,
+        ..FIRST
+    };
+    let second = ClaimRequest {
+        claim_token: token("b"),
+        ..request
+    };
+    let second = world.ask(second).await.expect_grant(taken);
+    let completion = CompleteRequest {
+        retention: lasting(MINUTE),
+        ..complete("k", "b", b"wrong")
+    };
+    world.ask(completion).await.expect_completed(MINUTE);
+    let forget = Resolution::Forget(Forget {});
+    let resolved = world.resolve("k", second.fencing_token, forget).await;
+    assert!(resolved.resolved);
+
+    world.pass(2 * HOUR - MINUTE);
+    for (name, receipt) in [("a", &first.receipt), ("b", &second.receipt)] {
+        let completion = complete_with(receipt, "k", name, b"late");
+        let lost = Answer::Lost(LossReason::NotFound);
+        assert_eq!(world.ask(completion).await, lost, "{name}");
+    }
+    assert_eq!(world.look("k").await, None);
+    world.end().await;
+}
