@@ -44,10 +44,10 @@ pub enum Error {
 
 /// What a message may hold beside the largest response: names, a request's body, the framing.
 const MESSAGE_SLACK: usize = 4 * 1024 * 1024;
-/// The part of the grace period that is left, once calls have no more time, to tell them so, to clean up, and to stop the
+/// The part of what the delay leaves of the grace period that is kept, once calls have no more time, to tell them so, to clean up, and to stop the
 /// embedded server.
 const LAST_SHARE: u32 = 5;
-/// The part of it that is left when clean-ups have had their time, for the embedded server; and the part of it by which the
+/// The part of it that is kept when clean-ups have had their time, for the embedded server; and the part of it by which the
 /// process is gone before the period ends, so that nobody kills it for being late.
 const STOP_SHARE: u32 = 10;
 const EXIT_SHARE: u32 = 20;
@@ -194,7 +194,8 @@ async fn serve(
     // Load balancers get this long to notice; calls are served all the while.
     tokio::time::sleep(settings.drain_delay).await;
     ending.drain.cancel();
-    let last_moment = end - settings.drain_grace / LAST_SHARE;
+    let left = end.saturating_duration_since(Instant::now());
+    let last_moment = end - left / LAST_SHARE;
     if finished_by(last_moment, &mut grpc).await.is_none() {
         tracing::warn!("calls did not finish within the grace period: telling them so");
         ending.hurry.cancel();
@@ -205,12 +206,10 @@ async fn serve(
             let _ = grpc.await;
         }
     }
-    coordinator
-        .finish_cleanups(end - settings.drain_grace / STOP_SHARE)
-        .await;
+    coordinator.finish_cleanups(end - left / STOP_SHARE).await;
     ending.cut.cancel();
     tracing::info!("stopped");
-    Ok(end - settings.drain_grace / EXIT_SHARE)
+    Ok(end - left / EXIT_SHARE)
 }
 
 /// Whether a task ended by then; how it ended does not matter any more.

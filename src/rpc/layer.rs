@@ -1,6 +1,7 @@
 //! What surrounds every call: its deadline, its answer's way out, and codec failures put into words.
 
 use super::deadline::CallerDeadline;
+use super::serve::Ending;
 use super::status;
 use crate::coordinator::Grant;
 use http::{HeaderMap, Request, Response};
@@ -10,7 +11,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
 use tonic::{Code, Status};
 use tower::Service;
 
@@ -35,8 +36,8 @@ impl Unheard {
 #[derive(Clone, Debug)]
 pub(super) struct Calls<S> {
     pub(super) service: S,
-    /// Cancelled when calls in flight have no more time.
-    pub(super) hurry: CancellationToken,
+    /// Open streams end with the first step, calls in flight have no more time at the second.
+    pub(super) ending: Ending,
 }
 
 impl<S, B> Service<Request<B>> for Calls<S>
@@ -59,7 +60,7 @@ where
             request.extensions_mut().insert(deadline);
         }
         let answer = self.service.call(request);
-        let hurry = self.hurry.clone();
+        let Ending { drain, hurry, .. } = self.ending.clone();
         Box::pin(async move {
             let response = tokio::select! {
                 biased;
@@ -68,7 +69,7 @@ where
                 () = passed(deadline) => status::deadline_exceeded().into_http(),
                 () = hurry.cancelled() => status::draining().into_http(),
             };
-            Ok(AnswerBody::wrap(in_our_words(response)))
+            Ok(AnswerBody::wrap(in_our_words(response), drain))
         })
     }
 }
@@ -103,22 +104,25 @@ fn code(headers: &HeaderMap) -> Option<Code> {
     Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()))
 }
 
-/// An answer's body, which knows when the answer has been handed to the transport.
-#[derive(Debug)]
+/// An answer's body, which knows when the answer has been handed to the transport, and ends an open stream at the drain.
 pub(super) struct AnswerBody {
     body: tonic::body::Body,
     grant: Option<Grant>,
     message_taken: bool,
+    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    is_over: bool,
 }
 
 impl AnswerBody {
-    fn wrap(mut response: Response<tonic::body::Body>) -> Response<Self> {
+    fn wrap(mut response: Response<tonic::body::Body>, drain: CancellationToken) -> Response<Self> {
         let unheard = response.extensions_mut().remove::<Unheard>();
         let grant = unheard.and_then(|unheard| unheard.take());
         response.map(|body| Self {
             body,
             grant,
             message_taken: false,
+            drain: Box::pin(drain.cancelled_owned()),
+            is_over: false,
         })
     }
 
@@ -142,7 +146,15 @@ impl Body for AnswerBody {
         if self.message_taken {
             self.is_heard();
         }
+        if self.is_over {
+            return Poll::Ready(None);
+        }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
+        // A stream that has something to say may do so first.
+        if frame.is_pending() && self.drain.as_mut().poll(cx).is_ready() {
+            self.is_over = true;
+            return Poll::Ready(Some(Ok(status::draining_trailers())));
+        }
         if let Poll::Ready(Some(Ok(_))) = &frame {
             self.message_taken = true;
             if self.body.is_end_stream() {
@@ -153,7 +165,7 @@ impl Body for AnswerBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.is_over || self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {

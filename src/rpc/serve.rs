@@ -37,9 +37,9 @@ pub struct ServeSettings {
 /// The three steps of ending in order, each a token that is cancelled.
 #[derive(Clone, Debug, Default)]
 pub struct Ending {
-    /// No more connections and calls; those in flight finish.
+    /// No more connections and calls; those in flight finish, and open streams are told that the service is shutting down.
     pub drain: CancellationToken,
-    /// Calls that are still in flight are told that the service is shutting down.
+    /// Calls that are still in flight are told so too.
     pub hurry: CancellationToken,
     /// What is still open is cut.
     pub cut: CancellationToken,
@@ -67,7 +67,7 @@ pub async fn serve(
 ) {
     let calls = Calls {
         service: routes(coordinator, &health, settings),
-        hurry: ending.hurry.clone(),
+        ending: ending.clone(),
     };
     let connections = TaskTracker::new();
     loop {

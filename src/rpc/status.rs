@@ -1,6 +1,8 @@
 //! The one place where a failure becomes a gRPC status.
 
 use crate::domain::failure::{Failure, FieldViolation};
+use http::HeaderMap;
+use http_body::Frame;
 use std::collections::HashMap;
 use std::time::Duration;
 use tonic::{Code, Status};
@@ -88,6 +90,16 @@ pub(super) fn draining() -> Status {
         "DRAINING",
         Some(Duration::from_millis(100)),
     )
+}
+
+/// The same at the end of a stream that was open.
+pub(super) fn draining_trailers<T>() -> Frame<T> {
+    let mut trailers = HeaderMap::new();
+    match draining().add_header(&mut trailers) {
+        Ok(()) => Frame::trailers(trailers),
+        // The text is ours, and plain ASCII.
+        Err(status) => unreachable!("{status}"),
+    }
 }
 
 /// A message that the codec would not take.

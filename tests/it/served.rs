@@ -1,10 +1,12 @@
 //! What is served beside the calls themselves, and what is not.
 
-use crate::support::eventually;
+use crate::support::failures::told;
 use crate::support::raw::{Raw, Sent, framed, framed_message};
 use crate::support::redis::RedisServer;
 use crate::support::reflection::reflected;
 use crate::support::service::Service;
+use crate::support::{BOUND, eventually};
+use claimlock::config::Settings;
 use claimlock::rpc::proto::*;
 use prost::Message as _;
 use prost_types::FileDescriptorProto;
@@ -267,14 +269,22 @@ async fn the_health_of_an_unknown_service_is_not_found() {
 }
 
 #[tokio::test]
-async fn a_drain_ends_the_watches_of_health_with_not_serving() {
-    let (_redis, service) = world().await;
+async fn a_drain_ends_an_open_watch_of_health_and_does_not_wait_for_it() {
+    let redis = RedisServer::start().await;
+    let patient = Settings {
+        drain_grace: 10 * BOUND,
+        ..Settings::default()
+    };
+    let service = Service::with(&redis, patient).await;
     let mut health = Health::of(&service).await;
     let mut stream = health.watch("").await.expect("a known service");
     assert_eq!(next(&mut stream).await, ServingStatus::Serving);
     let stopping = tokio::spawn(service.stop());
     assert_eq!(next(&mut stream).await, ServingStatus::NotServing);
-    drop((stream, health));
+
+    let ended = stream.message().await.expect_err("the stream ends");
+    assert_eq!(told(&ended).reason, "DRAINING");
+    assert_eq!(ended.code(), Code::Unavailable);
     eventually("the service to end", async || {
         stopping.is_finished().then_some(())
     })
