@@ -127,8 +127,9 @@ pub(super) struct Given {
     )]
     pub(super) data_dir: Option<Text>,
 
-    /// When the service's own server writes to the disk: everysec, which can lose the last second
-    /// if the machine crashes, or always, which is slower [default: everysec]
+    /// When the service's own server writes to the disk: everysec, which can lose up to two seconds
+    /// if the machine crashes, or if the server is killed while the disk is slow; or always, which
+    /// loses nothing that was answered for and is slower [default: everysec]
     #[arg(
         long,
         value_name = "WHEN",

@@ -37,8 +37,9 @@ pub struct EmbeddedSettings {
     /// Where the server keeps its append-only file, its socket and its log. Created with mode 0700
     /// if absent.
     pub data_dir: PathBuf,
-    /// Sync the append-only file before every answer, instead of once a second. Only a crash of the
-    /// machine can tell the difference: what the server wrote survives its own death either way.
+    /// Sync the append-only file before every answer, instead of once a second. Without, a crash of the
+    /// machine loses the last second or two; so does the server's own death while a slow disk is
+    /// still at the sync before, since the server answers meanwhile what it has not written yet.
     pub fsync_always: bool,
 }
 
@@ -205,8 +206,8 @@ impl Embedded {
     /// Ends the server in order, so that it syncs its file; kills it if that takes longer than
     /// `within`.
     ///
-    /// Killing loses no data that was answered for, as the server writes its file before it
-    /// answers.
+    /// Killing can lose what was answered for while a slow disk was at a sync; see
+    /// [`EmbeddedSettings::fsync_always`].
     pub async fn stop(self, within: Duration) {
         // A watch that is gone has nothing left to stop; joining it tells why.
         let _ = self.stop.send(within);

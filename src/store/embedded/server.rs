@@ -28,8 +28,8 @@ const LOG_TAIL: u64 = 2 << 10;
 const LOG_TAIL_LINES: usize = 8;
 
 const POLL: Duration = Duration::from_millis(10);
-/// How long a server that was left running may take to answer before it is replaced. It loses
-/// nothing by that: its file is written before it answers, and loading a file is answered too.
+/// How long a server that was left running may take to answer before it is replaced. Loading a
+/// file is answered too.
 const TAKE_OVER: Duration = Duration::from_secs(3);
 /// How long one question to a new server may take.
 const FIRST_TRY: Duration = Duration::from_secs(1);
