@@ -104,7 +104,8 @@ impl Store {
         // A refusal's own time says more of Redis's clock than the shared estimate, which other replies move.
         let mut corrected = None;
         loop {
-            let mut link = self.pool.link(limit).await.map_err(unavailable)?;
+            let link = self.pool.link(limit).await.map_err(unavailable)?;
+            let mut connection = link.connection.clone();
             let mut call = script.call();
             call.key(keys)
                 .arg(corrected.unwrap_or_else(|| self.clock.not_after(limit)))
@@ -113,7 +114,13 @@ impl Store {
             arguments(&mut call);
 
             let sent = Instant::now();
-            let answer = call.invoke_async(&mut link.connection);
+            let answer = async {
+                tokio::select! {
+                    biased;
+                    answer = call.invoke_async(&mut connection) => answer,
+                    error = link.died() => Err(error),
+                }
+            };
             let Ok(answer) = tokio::time::timeout_at(limit.into(), answer).await else {
                 // A caller with a short deadline says nothing about the connection.
                 if sent.elapsed() >= self.settings.timeout / 2 {
@@ -135,7 +142,7 @@ impl Store {
                 Err(error) => {
                     let lost_for_good = script.repeat == Repeat::Otherwise;
                     if lost_for_good && matches!(advice(&error), Advice::Reconnect) {
-                        link.report_broken();
+                        link.report(&error);
                         return Err(unavailable(&error));
                     }
                     self.recover(&error, &link).await?;
@@ -147,7 +154,7 @@ impl Store {
     /// Gets ready to send again what failed, or gives up.
     async fn recover(&self, error: &RedisError, link: &Link) -> Result<(), Failure> {
         match advice(error) {
-            Advice::Reconnect => link.report_broken(),
+            Advice::Reconnect => link.report(error),
             Advice::WaitAndRepeat => tokio::time::sleep(NOT_READY_PAUSE).await,
             Advice::GiveUp => {
                 self.refuses.store(true, Ordering::Relaxed);

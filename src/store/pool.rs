@@ -12,6 +12,7 @@ use redis::{AsyncConnectionConfig, RedisError};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 /// How long one attempt to connect may take, or half the store's time where that is more. Short, since a SYN that went into a
 /// black hole is only sent again after a second.
@@ -25,6 +26,7 @@ pub(super) struct Link {
     pub(super) connection: MultiplexedConnection,
     generation: u64,
     current: Arc<AtomicU64>,
+    dead: CancellationToken,
 }
 
 impl Link {
@@ -38,6 +40,22 @@ impl Link {
             Ordering::Relaxed,
             Ordering::Relaxed,
         );
+    }
+
+    /// The same for an error on it. Where that says that the connection is no more, whoever waits for an answer on it waits
+    /// no longer.
+    pub(super) fn report(&self, error: &RedisError) {
+        self.report_broken();
+        if error.is_io_error() {
+            self.dead.cancel();
+        }
+    }
+
+    /// Waits until somebody found out that no answer will come on this connection. The driver tells most of those that wait
+    /// on one that broke, but not whoever sent just then: its call stays in a queue that nobody reads any more.
+    pub(super) async fn died(&self) -> RedisError {
+        self.dead.cancelled().await;
+        RedisError::from((redis::ErrorKind::Io, "the connection broke"))
     }
 
     fn is_broken(&self) -> bool {
@@ -74,6 +92,7 @@ impl bb8::ManageConnection for Manager {
                 connection,
                 generation,
                 current: self.generation.clone(),
+                dead: CancellationToken::new(),
             })
         };
         tokio::time::timeout(self.connect_timeout, connecting)

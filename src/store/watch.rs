@@ -57,7 +57,12 @@ impl Store {
             Ok::<(), redis::RedisError>(())
         };
         let looked = match tokio::time::timeout_at(limit.into(), looking).await {
-            Ok(looked) => looked.map_err(Cause::new),
+            Ok(looked) => looked.map_err(|error| {
+                if error.is_io_error() {
+                    link.report(&error);
+                }
+                Cause::new(error)
+            }),
             Err(_) => Err(Cause::new("no answer in time")),
         };
         if looked.is_err() && !self.refuses.load(Ordering::Relaxed) {

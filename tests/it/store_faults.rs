@@ -181,12 +181,15 @@ async fn a_call_that_was_cut_off_by_its_own_deadline_is_granted_nothing_later() 
     let mut request = Request::new(claim("deadline-0", "early"));
     request.set_timeout(Duration::from_millis(300));
     let status = client.claim(request).await.expect_err("nobody answers");
-    assert_eq!(status.code(), Code::DeadlineExceeded, "{status:?}");
+    // The service answers shortly before, unless the machine is so loaded that its client gives up first.
     let details = status.get_error_details();
-    let info = details
-        .error_info()
-        .expect("the service answered, before its client gave up");
-    assert_eq!(info.reason, "DEADLINE_EXCEEDED");
+    match status.code() {
+        Code::DeadlineExceeded => assert_eq!(
+            details.error_info().map(|info| info.reason.as_str()),
+            Some("DEADLINE_EXCEEDED")
+        ),
+        code => assert_eq!(code, Code::Cancelled, "{status:?}"),
+    }
     redis.resume_process();
 
     has_run(&redis, before, 1).await;
