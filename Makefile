@@ -3,7 +3,7 @@
 BUF_VERSION := 1.75.0
 DOCKER ?= docker
 
-# Passed to `claimlock serve`, as in: make run ARGS='--grpc-addr 127.0.0.1:7430'
+# Passed to `claimlock serve`, as in: make run ARGS='--grpc-addr 127.0.0.1:7430 --http-addr 127.0.0.1:7431 --data-dir /var/tmp/claimlock-2'
 ARGS ?=
 # Passed to `cargo test`, as in: make unit TEST=a_late_holder
 TEST ?=

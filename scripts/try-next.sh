@@ -9,10 +9,10 @@ Claimlock serves until Ctrl-C. Its first line says where: unless set otherwise, 
 
   curl http://127.0.0.1:7421/readyz
 
-A first claim (needs Node.js; make the same call twice, and the second is told that it is in flight):
+A first claim (needs Node.js with npm; make the same call twice, and the second is told that it is in flight):
 
-  npx --yes @bufbuild/buf curl --protocol grpc --http2-prior-knowledge \
-    --data '{"key": "order-1001", "operation": "POST /v1/charges"}' \
+  npx --yes @bufbuild/buf@1.75.0 curl --protocol grpc --http2-prior-knowledge \
+    --data '{"key": "try-1", "operation": "POST /v1/charges"}' \
     http://127.0.0.1:7420/claimlock.v1.CoordinationService/Claim
 
 HINT

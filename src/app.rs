@@ -44,8 +44,8 @@ pub enum Error {
 
 /// What a message may hold beside the largest response: names, a request's body, the framing.
 const MESSAGE_SLACK: usize = 4 * 1024 * 1024;
-/// The part of what the delay leaves of the grace period that is kept, once calls have no more time, to tell them so, to clean up, and to stop the
-/// embedded server.
+/// The part of what the delay leaves of the grace period that is kept, once calls have no more time, to tell them so, to
+/// clean up, and to stop the embedded server.
 const LAST_SHARE: u32 = 5;
 /// The part of it that is kept when clean-ups have had their time, for the embedded server; and the part of it by which the
 /// process is gone before the period ends, so that nobody kills it for being late.

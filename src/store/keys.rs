@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! cl:c:{tenant/scope/key}      record of a claim
-//! cl:c:{tenant/scope/key}:r    its response, where that is kept for less time than the record
+//! cl:c:{tenant/scope/key}:r    its response, where that is kept for less time than the record, or is large
 //! cl:probe                     see `PROBE`
 //! cl:l:{tenant/resource}:h     holders of a lock        cl:l:{tenant/resource}:m   their limits
 //! cl:l:{tenant/resource}:e     when each ends           cl:l:{tenant/resource}:s   spent tokens
