@@ -1,4 +1,5 @@
-//! Compiles the wire contract without `protoc`, and keeps its descriptor set for server reflection.
+//! Compiles the wire contract without `protoc`: the service's code, its descriptor set for reflection, and the code that
+//! the Rust client has in its repository, for a test to compare.
 
 #![allow(
     clippy::disallowed_macros,
@@ -25,6 +26,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         descriptors.encode_to_vec(),
     )?;
 
+    let client = out.join("client");
+    std::fs::create_dir_all(&client)?;
+    tonic_prost_build::configure()
+        .bytes(".")
+        .build_server(false)
+        .build_transport(false)
+        .out_dir(client)
+        .compile_fds(descriptors.clone())?;
     tonic_prost_build::configure()
         .bytes(".")
         .build_transport(false)

@@ -1,0 +1,533 @@
+//! Claims: asking for one, and holding it while the work is done.
+
+use crate::failure::Failure;
+use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal};
+use crate::proto::claim_request::Request as Fingerprint;
+use crate::proto::claim_response::Outcome;
+use crate::proto::{self, AbandonEffect};
+use crate::{Client, Effect, time};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The longest that one call waits; a longer wait is made of several.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
+/// The service's own default.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// The pause between two questions, at least.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// What becomes of a claim whose holder fell silent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Policy {
+    /// The next claim gets the work, told that it was taken over.
+    #[default]
+    TakeOver,
+    /// The next claim is told that it is uncertain, until somebody resolves it.
+    MarkUncertain,
+}
+
+/// A request that is to be done once.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Request {
+    message: proto::ClaimRequest,
+    wait: Duration,
+}
+
+impl Request {
+    /// By its idempotency key.
+    pub fn new(key: impl Into<String>) -> Self {
+        Self {
+            message: proto::ClaimRequest {
+                key: key.into(),
+                ..Default::default()
+            },
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// Whose key it is: keys of different scopes never meet.
+    pub fn scope(mut self, scope: impl Into<String>) -> Self {
+        self.message.scope = scope.into();
+        self
+    }
+
+    /// What the key is used for, such as `POST /v1/charges`; the same key on another operation is a mismatch.
+    pub fn operation(mut self, operation: impl Into<String>) -> Self {
+        self.message.operation = operation.into();
+        self
+    }
+
+    /// What was asked for; the same key with other bytes is a mismatch.
+    pub fn body(mut self, body: Vec<u8>) -> Self {
+        self.message.request = Some(Fingerprint::Body(body.into()));
+        self
+    }
+
+    /// What was asked for in JSON, where key order and white space do not matter.
+    pub fn json(mut self, body: Vec<u8>) -> Self {
+        self.message.request = Some(Fingerprint::JsonBody(body.into()));
+        self
+    }
+
+    /// A digest of what was asked for, 1 to 64 bytes.
+    pub fn fingerprint(mut self, digest: Vec<u8>) -> Self {
+        self.message.request = Some(Fingerprint::Fingerprint(digest.into()));
+        self
+    }
+
+    /// The token of this execution; a random one unless it is given.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.message.claim_token = token.into();
+        self
+    }
+
+    /// Who is asking, for people to read.
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.message.holder = holder.into();
+        self
+    }
+
+    /// How long the claim stands if this process falls silent; renewed at a third of it. 30 s unless set.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.message.lease = Some(time::to_wire(lease));
+        self
+    }
+
+    /// How long the key is remembered; 24 h unless set.
+    pub fn retention(mut self, retention: Duration) -> Self {
+        self.message.retention = Some(time::to_wire(retention));
+        self
+    }
+
+    /// How long to wait for a claim in flight to end.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// What becomes of the claim if its lease ends before it is completed.
+    pub fn on_lease_over(mut self, policy: Policy) -> Self {
+        self.message.set_on_lease_over(match policy {
+            Policy::TakeOver => proto::LeaseOverPolicy::TakeOver,
+            Policy::MarkUncertain => proto::LeaseOverPolicy::MarkUncertain,
+        });
+        self
+    }
+}
+
+/// A result worth replaying.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Response {
+    /// An HTTP status, or 0.
+    pub status: i32,
+    /// In order; a name may come more than once.
+    pub headers: Vec<(String, Vec<u8>)>,
+    /// Any bytes.
+    pub body: Vec<u8>,
+}
+
+impl Response {
+    /// Without headers.
+    #[must_use]
+    pub fn new(status: i32, body: impl Into<Vec<u8>>) -> Self {
+        Self {
+            status,
+            headers: Vec::new(),
+            body: body.into(),
+        }
+    }
+
+    /// With one more header.
+    #[must_use]
+    pub fn header(mut self, name: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
+        self.headers.push((name.into(), value.into()));
+        self
+    }
+}
+
+impl From<Response> for proto::StoredResponse {
+    fn from(response: Response) -> Self {
+        let headers = response.headers.into_iter();
+        Self {
+            status: response.status,
+            headers: headers
+                .map(|(name, value)| proto::Header {
+                    name,
+                    value: value.into(),
+                })
+                .collect(),
+            body: response.body.into(),
+        }
+    }
+}
+
+impl From<proto::StoredResponse> for Response {
+    fn from(response: proto::StoredResponse) -> Self {
+        let headers = response.headers.into_iter();
+        Self {
+            status: response.status,
+            headers: headers
+                .map(|header| (header.name, header.value.into()))
+                .collect(),
+            body: response.body.into(),
+        }
+    }
+}
+
+/// What asking for a claim came to.
+#[derive(Debug)]
+pub enum Attempt {
+    /// It is this caller's to do: do it, then complete or abandon the claim.
+    Claimed(Claim),
+    /// Somebody else does it.
+    InFlight(proto::InFlight),
+    /// It is done.
+    Replay(proto::Replay),
+    /// The key was used for another request.
+    Mismatch(proto::Mismatch),
+    /// Somebody fell silent who may have done it: an operator decides.
+    Uncertain(proto::Uncertain),
+    /// The token that was given is spent.
+    Lost(Loss),
+}
+
+impl Client {
+    /// Asks for a claim. One that is granted is renewed in the background for as long as the value lives.
+    ///
+    /// # Errors
+    ///
+    /// Where it could not be answered in time, or is refused. Whatever may have been granted is given back in the
+    /// background.
+    pub async fn begin(&self, request: &Request) -> Result<Attempt, Failure> {
+        self.begin_with(request, |_| {}).await
+    }
+
+    /// The same, telling what it waits for, each time that it is answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::begin`].
+    pub async fn begin_with(
+        &self,
+        request: &Request,
+        mut waiting: impl FnMut(&proto::InFlight) + Send,
+    ) -> Result<Attempt, Failure> {
+        let mut message = request.message.clone();
+        if message.claim_token.is_empty() {
+            message.claim_token = Uuid::new_v4().to_string();
+        }
+        let give_up = GiveUp::armed(self, &message);
+        let deadline = Instant::now() + request.wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
+            let sent = Instant::now();
+            let answer = match self.claim(message.clone()).await {
+                Ok(answer) => answer,
+                Err(failure) => {
+                    if failure.nothing_happened() {
+                        give_up.disarm();
+                    }
+                    return Err(failure);
+                }
+            };
+            let attempt = match answer.outcome {
+                Some(Outcome::Claimed(claimed)) => {
+                    give_up.disarm();
+                    return Ok(Attempt::Claimed(Claim::new(self, message, claimed, sent)));
+                }
+                Some(Outcome::InFlight(in_flight)) => {
+                    let retry_after = time::from_wire(in_flight.retry_after).max(SHORTEST_PAUSE);
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if !left.is_zero() {
+                        waiting(&in_flight);
+                        tokio::time::sleep(retry_after.min(left)).await;
+                        continue;
+                    }
+                    Attempt::InFlight(in_flight)
+                }
+                Some(Outcome::Replay(replay)) => Attempt::Replay(replay),
+                Some(Outcome::Mismatch(mismatch)) => Attempt::Mismatch(mismatch),
+                Some(Outcome::Uncertain(uncertain)) => Attempt::Uncertain(uncertain),
+                Some(Outcome::Lost(lost)) => Attempt::Lost(lost.into()),
+                None => return Err(Failure::unknown_outcome("Claim")),
+            };
+            give_up.disarm();
+            return Ok(attempt);
+        }
+    }
+}
+
+/// Abandons in the background what may have been granted to a call whose answer nobody got.
+struct GiveUp {
+    client: Client,
+    message: Option<proto::AbandonRequest>,
+}
+
+impl GiveUp {
+    fn armed(client: &Client, claim: &proto::ClaimRequest) -> Self {
+        let mut message = proto::AbandonRequest {
+            tenant: claim.tenant.clone(),
+            scope: claim.scope.clone(),
+            key: claim.key.clone(),
+            claim_token: claim.claim_token.clone(),
+            keep_checkpoint: true,
+            reason: "its caller gave up before it heard of the claim".to_owned(),
+            ..Default::default()
+        };
+        message.set_effect(AbandonEffect::None);
+        Self {
+            client: client.clone(),
+            message: Some(message),
+        }
+    }
+
+    fn disarm(mut self) {
+        self.message = None;
+    }
+}
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.client.abandon_in_background(message);
+        }
+    }
+}
+
+/// A claim that is held. Dropped before it is completed or abandoned, it is abandoned in the background with an unknown
+/// effect.
+#[derive(Debug)]
+pub struct Claim {
+    client: Client,
+    message: proto::ClaimRequest,
+    granted: proto::Claimed,
+    kept: Option<KeptAlive>,
+    checkpoints: Arc<AtomicI64>,
+    is_settled: bool,
+}
+
+impl Claim {
+    fn new(
+        client: &Client,
+        message: proto::ClaimRequest,
+        granted: proto::Claimed,
+        sent: Instant,
+    ) -> Self {
+        let lease = message
+            .lease
+            .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
+        let until = sent + time::from_wire(granted.lease_left);
+        let renewal = proto::RenewClaimRequest {
+            tenant: message.tenant.clone(),
+            scope: message.scope.clone(),
+            key: message.key.clone(),
+            claim_token: granted.claim_token.clone(),
+            lease: message.lease,
+            ..Default::default()
+        };
+        let renewing = client.clone();
+        let kept = KeptAlive::start(lease, until, AfterItsTime::GoOn, move |limit| {
+            let client = renewing.until(limit);
+            let renewal = renewal.clone();
+            async move { renewal_of(client.renew_claim(renewal).await?) }
+        });
+        Self {
+            client: client.clone(),
+            message,
+            granted,
+            kept: Some(kept),
+            checkpoints: Arc::default(),
+            is_settled: false,
+        }
+    }
+
+    /// The token that holds it.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.granted.claim_token
+    }
+
+    /// Higher than that of every earlier grant of the key.
+    #[must_use]
+    pub fn fencing_token(&self) -> i64 {
+        self.granted.fencing_token
+    }
+
+    /// 1 for the first grant of the key.
+    #[must_use]
+    pub fn attempt(&self) -> i64 {
+        self.granted.attempt
+    }
+
+    /// Whether an earlier holder may have had an effect.
+    #[must_use]
+    pub fn taken_over(&self) -> bool {
+        self.granted.taken_over
+    }
+
+    /// What an earlier attempt saved; empty if nothing.
+    #[must_use]
+    pub fn checkpoint(&self) -> &[u8] {
+        &self.granted.checkpoint
+    }
+
+    /// Waits until the claim is lost. After [`LossReason::NotRenewed`] it may come back, if nobody took it meanwhile;
+    /// completing it tells.
+    ///
+    /// [`LossReason::NotRenewed`]: crate::LossReason::NotRenewed
+    pub async fn lost(&self) -> Loss {
+        match &self.kept {
+            Some(kept) => kept.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Saves how far the work has come, for the next attempt should this one fall silent. At most 64 KiB.
+    ///
+    /// # Errors
+    ///
+    /// Where it could not be answered in time, or is refused.
+    pub async fn save_checkpoint(&self, checkpoint: Vec<u8>) -> Result<Result<(), Loss>, Failure> {
+        let sequence = self.checkpoints.fetch_add(1, Ordering::Relaxed) + 1;
+        let answer = self.client.renew_claim(proto::RenewClaimRequest {
+            tenant: self.message.tenant.clone(),
+            scope: self.message.scope.clone(),
+            key: self.message.key.clone(),
+            claim_token: self.granted.claim_token.clone(),
+            lease: self.message.lease,
+            checkpoint: Some(checkpoint.into()),
+            checkpoint_sequence: sequence,
+        });
+        Ok(match renewal_of(answer.await?)? {
+            Renewal::Renewed { .. } => Ok(()),
+            Renewal::Lost(loss) => Err(loss),
+        })
+    }
+
+    /// Stores the result of the work; none stores that it is done. The response itself is kept for `response_retention`,
+    /// where that is given and less than the key's retention.
+    ///
+    /// # Errors
+    ///
+    /// Where it could not be answered in time, or is refused: then the claim is still held and can be completed again, or
+    /// abandoned. The lease goes on being renewed meanwhile.
+    pub async fn complete(
+        &mut self,
+        response: Option<Response>,
+        response_retention: Option<Duration>,
+    ) -> Result<Result<(), Loss>, Failure> {
+        use proto::complete_response::Outcome;
+        let answer = self.client.complete(proto::CompleteRequest {
+            tenant: self.message.tenant.clone(),
+            scope: self.message.scope.clone(),
+            key: self.message.key.clone(),
+            claim_token: self.granted.claim_token.clone(),
+            response: response.map(Into::into),
+            retention: None,
+            response_retention: response_retention.map(time::to_wire),
+            receipt: self.granted.receipt.clone(),
+        });
+        let outcome = match answer.await?.outcome {
+            Some(Outcome::Completed(_)) => Ok(()),
+            Some(Outcome::Lost(lost)) => Err(lost.into()),
+            None => return Err(Failure::unknown_outcome("Complete")),
+        };
+        self.settled();
+        Ok(outcome)
+    }
+
+    /// Gives the claim up. With [`Effect::None`] the next claim may do the work; with [`Effect::Unknown`] it is as if the
+    /// lease had ended now.
+    ///
+    /// # Errors
+    ///
+    /// Where it could not be answered in time, or is refused.
+    pub async fn abandon(
+        mut self,
+        effect: Effect,
+        reason: &str,
+    ) -> Result<Result<(), Loss>, Failure> {
+        use proto::abandon_response::Outcome;
+        let answer = self.client.abandon(self.abandonment(effect, reason)).await;
+        // Whatever became of it: this token is not to do the work any more.
+        self.settled();
+        match answer?.outcome {
+            Some(Outcome::Abandoned(_)) => Ok(Ok(())),
+            Some(Outcome::Lost(lost)) => Ok(Err(lost.into())),
+            None => Err(Failure::unknown_outcome("Abandon")),
+        }
+    }
+
+    /// Lets go of the claim without a word: it stands until its lease ends. For work that was done, and whose result could
+    /// not be stored.
+    pub fn leave(mut self) {
+        self.settled();
+    }
+
+    fn abandonment(&self, effect: Effect, reason: &str) -> proto::AbandonRequest {
+        let mut message = proto::AbandonRequest {
+            tenant: self.message.tenant.clone(),
+            scope: self.message.scope.clone(),
+            key: self.message.key.clone(),
+            claim_token: self.granted.claim_token.clone(),
+            reason: reason.to_owned(),
+            ..Default::default()
+        };
+        message.set_effect(match effect {
+            Effect::None => AbandonEffect::None,
+            Effect::Unknown => AbandonEffect::Unknown,
+        });
+        message
+    }
+
+    fn settled(&mut self) {
+        self.is_settled = true;
+        self.kept = None;
+    }
+}
+
+impl Drop for Claim {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            let message = self.abandonment(Effect::Unknown, "its holder gave up in mid-work");
+            self.client.abandon_in_background(message);
+        }
+    }
+}
+
+impl Client {
+    /// A client whose calls end by then.
+    pub(crate) fn until(&self, limit: Instant) -> Self {
+        self.with_call_timeout(limit.saturating_duration_since(Instant::now()))
+    }
+
+    /// Where no runtime is left to do it, the lease bounds the claim.
+    fn abandon_in_background(&self, message: proto::AbandonRequest) {
+        let client = self.clone();
+        self.in_background(async move {
+            if let Err(failure) = client.abandon(message).await {
+                tracing::debug!(%failure, "a claim could not be abandoned");
+            }
+        });
+    }
+
+    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
+            self.shared.background.spawn_on(work, &runtime);
+        }
+    }
+}
+
+fn renewal_of(response: proto::RenewClaimResponse) -> Result<Renewal, Failure> {
+    use proto::renew_claim_response::Outcome;
+    let (renewed, lost) = match response.outcome {
+        Some(Outcome::Renewed(renewed)) => (Some(renewed), None),
+        Some(Outcome::Lost(lost)) => (None, Some(lost)),
+        None => (None, None),
+    };
+    Renewal::of(renewed, lost).ok_or_else(|| Failure::unknown_outcome("RenewClaim"))
+}

@@ -1,0 +1,146 @@
+//! Why a call failed, in the service's own terms.
+
+use std::error::Error as _;
+use std::time::Duration;
+use tonic::{Code, Status};
+use tonic_types::StatusExt as _;
+
+/// What kind of failure it was, which says what may be done about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FailureKind {
+    /// Nothing happened: the request is malformed, or too large ([`Failure::reason`] `TOO_LARGE`).
+    Invalid,
+    /// Nothing happened: no valid credential.
+    Unauthenticated,
+    /// Nothing happened: the credential is not for this tenant or call.
+    Forbidden,
+    /// Nothing happened: a quota is used up.
+    Quota,
+    /// The service, or what it stores things in, could not be asked for as long as the call had time. What became of the
+    /// call is unknown.
+    Unavailable,
+    /// The claim is completed, but its response was lost before its time. Trying again does not help; an operator decides.
+    ResponseLost,
+    /// No answer came in time. What became of the call is unknown.
+    DeadlineExceeded,
+    /// The service does not know the call: it is older than this client.
+    Unimplemented,
+    /// A defect in the service or here. What became of the call is unknown.
+    Defect,
+}
+
+/// A call that failed. An outcome that is to be expected is no failure.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Failure {
+    /// What kind it is.
+    pub kind: FailureKind,
+    /// For people to read.
+    pub message: String,
+    /// `google.rpc.ErrorInfo.reason`, such as `STORE_UNAVAILABLE`; empty where the service did not say.
+    pub reason: String,
+    /// When it may be worth trying again.
+    pub retry_after: Option<Duration>,
+    /// The status as it came.
+    #[source]
+    pub status: Status,
+}
+
+impl Failure {
+    /// Whether nothing can have happened because of the call.
+    #[must_use]
+    pub fn nothing_happened(&self) -> bool {
+        matches!(
+            self.kind,
+            FailureKind::Invalid
+                | FailureKind::Unauthenticated
+                | FailureKind::Forbidden
+                | FailureKind::Quota
+                | FailureKind::Unimplemented
+        )
+    }
+
+    /// An answer that this client does not understand, which is never a grant.
+    pub(crate) fn unknown_outcome(call: &str) -> Self {
+        Self::from(Status::internal(format!(
+            "the service answered {call} with an outcome that this client does not know"
+        )))
+    }
+
+    pub(crate) fn deadline_exceeded() -> Self {
+        Self::from(Status::deadline_exceeded("no answer came in time"))
+    }
+}
+
+impl From<Status> for Failure {
+    fn from(status: Status) -> Self {
+        let details = status.get_error_details();
+        let reason = details
+            .error_info()
+            .map_or_else(String::new, |info| info.reason.clone());
+        let retry_after = details.retry_info().and_then(|retry| retry.retry_delay);
+        let kind = kind(&status, &reason);
+        let message = if is_of_transport(&status) {
+            with_causes(&status)
+        } else {
+            status.message().to_owned()
+        };
+        Self {
+            kind,
+            message,
+            reason,
+            retry_after,
+            status,
+        }
+    }
+}
+
+fn kind(status: &Status, reason: &str) -> FailureKind {
+    match status.code() {
+        Code::InvalidArgument => FailureKind::Invalid,
+        Code::Unauthenticated => FailureKind::Unauthenticated,
+        Code::PermissionDenied => FailureKind::Forbidden,
+        Code::ResourceExhausted => FailureKind::Quota,
+        Code::Unavailable if reason == "RESPONSE_LOST" => FailureKind::ResponseLost,
+        Code::Unavailable => FailureKind::Unavailable,
+        Code::DeadlineExceeded => FailureKind::DeadlineExceeded,
+        Code::Unimplemented => FailureKind::Unimplemented,
+        _ if timed_out_here(status) => FailureKind::DeadlineExceeded,
+        // The channel's own words for a connection that broke under a call.
+        Code::Unknown | Code::Internal | Code::Cancelled if is_of_transport(status) => {
+            FailureKind::Unavailable
+        }
+        _ => FailureKind::Defect,
+    }
+}
+
+/// Whether the channel made it, and not the service: only then it has a source.
+fn is_of_transport(status: &Status) -> bool {
+    status.source().is_some()
+}
+
+fn timed_out_here(status: &Status) -> bool {
+    let mut source = status.source();
+    while let Some(error) = source {
+        if error.is::<tonic::TimeoutExpired>() {
+            return true;
+        }
+        source = error.source();
+    }
+    false
+}
+
+/// "transport error" alone helps nobody: "connection refused" is at the end of the chain.
+fn with_causes(status: &Status) -> String {
+    let mut text = status.message().to_owned();
+    let mut source = status.source();
+    while let Some(error) = source {
+        let cause = error.to_string();
+        if !text.contains(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+        source = error.source();
+    }
+    text
+}

@@ -1,0 +1,387 @@
+//! Locks: acquiring one, and holding it while the work is done.
+
+use crate::failure::Failure;
+use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal};
+use crate::proto::acquire_lock_response::Outcome;
+use crate::proto::{self, LockMode};
+use crate::{Client, time};
+use std::fmt;
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The longest that one call waits; a longer wait is made of several.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// The service's own default.
+const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+/// The pause between two questions, at least.
+const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Mode {
+    /// One holder, and no shared ones.
+    #[default]
+    Exclusive,
+    /// Many shared holders, and no exclusive one.
+    Shared,
+}
+
+/// A lock that is to be acquired.
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct Lock {
+    message: proto::AcquireLockRequest,
+    wait: Duration,
+}
+
+impl Lock {
+    /// On a resource.
+    pub fn new(resource: impl Into<String>) -> Self {
+        Self {
+            message: proto::AcquireLockRequest {
+                resource: resource.into(),
+                ..Default::default()
+            },
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// The token of this acquisition; a random one unless it is given.
+    pub fn token(mut self, token: impl Into<String>) -> Self {
+        self.message.lock_token = token.into();
+        self
+    }
+
+    /// Who is asking, for people to read.
+    pub fn holder(mut self, holder: impl Into<String>) -> Self {
+        self.message.holder = holder.into();
+        self
+    }
+
+    /// How long the lock stands if this process falls silent; renewed at a third of it. 30 s unless set.
+    pub fn lease(mut self, lease: Duration) -> Self {
+        self.message.lease = Some(time::to_wire(lease));
+        self
+    }
+
+    /// How long to wait for it.
+    pub fn wait(mut self, wait: Duration) -> Self {
+        self.wait = wait;
+        self
+    }
+
+    /// How it is held.
+    pub fn mode(mut self, mode: Mode) -> Self {
+        self.message.set_mode(match mode {
+            Mode::Exclusive => LockMode::Exclusive,
+            Mode::Shared => LockMode::Shared,
+        });
+        self
+    }
+
+    /// With [`Mode::Shared`], how many may hold it at once, which makes it a semaphore; 0 for no limit.
+    pub fn max_holders(mut self, max_holders: i32) -> Self {
+        self.message.max_holders = max_holders;
+        self
+    }
+
+    /// How long the lock stays taken at least, even if released sooner.
+    pub fn hold_at_least(mut self, hold_at_least: Duration) -> Self {
+        self.message.hold_at_least = Some(time::to_wire(hold_at_least));
+        self
+    }
+
+    /// How much longer nobody gets the lock if the lease ends without a release.
+    pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
+        self.message.lock_delay = Some(time::to_wire(lock_delay));
+        self
+    }
+}
+
+/// What asking for a lock came to.
+#[derive(Debug)]
+pub enum Acquisition {
+    /// It is held by this caller.
+    Acquired(HeldLock),
+    /// Others hold it.
+    Held(proto::LockHeld),
+    /// The token that was given is spent.
+    Lost(Loss),
+}
+
+/// Why work under a lock came to no result.
+#[derive(Debug)]
+pub enum LockError {
+    /// Others hold the lock: the work was not started.
+    Held(proto::LockHeld),
+    /// The lock was lost, or its token was spent. Work that had been started was dropped.
+    Lost(Loss),
+    /// The lock could not be asked for: the work was not started.
+    NotStarted(Failure),
+}
+
+impl fmt::Display for LockError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Held(held) => match held.holders.first() {
+                Some(holder) if !holder.holder.is_empty() => {
+                    write!(f, "the lock is held by {}", holder.holder)
+                }
+                _ => f.write_str("the lock is held"),
+            },
+            Self::Lost(loss) => write!(f, "the lock was lost: {loss}"),
+            Self::NotStarted(failure) => write!(f, "the lock could not be asked for: {failure}"),
+        }
+    }
+}
+
+impl std::error::Error for LockError {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Held(_) => None,
+            Self::Lost(loss) => Some(loss),
+            Self::NotStarted(failure) => Some(failure),
+        }
+    }
+}
+
+impl Client {
+    /// Works under a lock, which is renewed meanwhile and released afterwards. Work whose lock is lost is dropped where
+    /// it stands: whatever it changes should also check [`HeldLock::fencing_token`].
+    ///
+    /// # Errors
+    ///
+    /// Where the lock is held by others, could not be asked for, or was lost before the work was done.
+    pub async fn with_lock<T>(
+        &self,
+        lock: &Lock,
+        work: impl AsyncFnOnce(&HeldLock) -> T,
+    ) -> Result<T, LockError> {
+        let held = match self.acquire(lock).await.map_err(LockError::NotStarted)? {
+            Acquisition::Acquired(held) => held,
+            Acquisition::Held(by) => return Err(LockError::Held(by)),
+            Acquisition::Lost(loss) => return Err(LockError::Lost(loss)),
+        };
+        let done = tokio::select! {
+            biased;
+            loss = held.lost() => return Err(LockError::Lost(loss)),
+            done = work(&held) => done,
+        };
+        // What the work did, it did under the lock; a release that does not get through is bounded by the lease.
+        if let Err(failure) = held.release().await {
+            tracing::debug!(%failure, "a lock could not be released");
+        }
+        Ok(done)
+    }
+
+    /// Asks for a lock. One that is acquired is renewed in the background for as long as the value lives.
+    ///
+    /// # Errors
+    ///
+    /// Where it could not be answered in time, or is refused. Whatever may have been granted is given back in the
+    /// background.
+    pub async fn acquire(&self, lock: &Lock) -> Result<Acquisition, Failure> {
+        self.acquire_with(lock, |_| {}).await
+    }
+
+    /// The same, telling what it waits for, each time that it is answered.
+    ///
+    /// # Errors
+    ///
+    /// As [`Client::acquire`].
+    pub async fn acquire_with(
+        &self,
+        lock: &Lock,
+        mut waiting: impl FnMut(&proto::LockHeld) + Send,
+    ) -> Result<Acquisition, Failure> {
+        let mut message = lock.message.clone();
+        if message.lock_token.is_empty() {
+            message.lock_token = Uuid::new_v4().to_string();
+        }
+        let give_up = GiveUp::armed(self, &message);
+        let deadline = Instant::now() + lock.wait;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
+            let sent = Instant::now();
+            let answer = match self.acquire_lock(message.clone()).await {
+                Ok(answer) => answer,
+                Err(failure) => {
+                    if failure.nothing_happened() {
+                        give_up.disarm();
+                    }
+                    return Err(failure);
+                }
+            };
+            match answer.outcome {
+                Some(Outcome::Acquired(acquired)) => {
+                    give_up.disarm();
+                    let held = HeldLock::new(self, message, acquired, sent);
+                    return Ok(Acquisition::Acquired(held));
+                }
+                Some(Outcome::Held(held)) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        give_up.disarm();
+                        return Ok(Acquisition::Held(held));
+                    }
+                    waiting(&held);
+                    let retry_after = time::from_wire(held.retry_after).max(SHORTEST_PAUSE);
+                    tokio::time::sleep(retry_after.min(left)).await;
+                }
+                Some(Outcome::Lost(lost)) => {
+                    give_up.disarm();
+                    return Ok(Acquisition::Lost(lost.into()));
+                }
+                None => return Err(Failure::unknown_outcome("AcquireLock")),
+            }
+        }
+    }
+
+    fn release_in_background(&self, message: proto::ReleaseLockRequest) {
+        let client = self.clone();
+        self.in_background(async move {
+            if let Err(failure) = client.release_lock(message).await {
+                tracing::debug!(%failure, "a lock could not be released");
+            }
+        });
+    }
+}
+
+fn release_of(acquisition: &proto::AcquireLockRequest) -> proto::ReleaseLockRequest {
+    proto::ReleaseLockRequest {
+        tenant: acquisition.tenant.clone(),
+        resource: acquisition.resource.clone(),
+        lock_token: acquisition.lock_token.clone(),
+    }
+}
+
+/// Releases in the background what may have been granted to a call whose answer nobody got.
+struct GiveUp {
+    client: Client,
+    message: Option<proto::ReleaseLockRequest>,
+}
+
+impl GiveUp {
+    fn armed(client: &Client, acquisition: &proto::AcquireLockRequest) -> Self {
+        Self {
+            client: client.clone(),
+            message: Some(release_of(acquisition)),
+        }
+    }
+
+    fn disarm(mut self) {
+        self.message = None;
+    }
+}
+
+impl Drop for GiveUp {
+    fn drop(&mut self) {
+        if let Some(message) = self.message.take() {
+            self.client.release_in_background(message);
+        }
+    }
+}
+
+/// A lock that is held; released in the background when it is dropped.
+#[derive(Debug)]
+pub struct HeldLock {
+    client: Client,
+    message: proto::AcquireLockRequest,
+    granted: proto::LockAcquired,
+    kept: Option<KeptAlive>,
+}
+
+impl HeldLock {
+    fn new(
+        client: &Client,
+        message: proto::AcquireLockRequest,
+        granted: proto::LockAcquired,
+        sent: Instant,
+    ) -> Self {
+        let lease = message
+            .lease
+            .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
+        let until = sent + time::from_wire(granted.lease_left);
+        let renewal = proto::RenewLockRequest {
+            tenant: message.tenant.clone(),
+            resource: message.resource.clone(),
+            lock_token: message.lock_token.clone(),
+            lease: message.lease,
+        };
+        let renewing = client.clone();
+        let kept = KeptAlive::start(lease, until, AfterItsTime::Stop, move |limit| {
+            let client = renewing.until(limit);
+            let renewal = renewal.clone();
+            async move { renewal_of(client.renew_lock(renewal).await?) }
+        });
+        Self {
+            client: client.clone(),
+            message,
+            granted,
+            kept: Some(kept),
+        }
+    }
+
+    /// The token that holds it.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.granted.lock_token
+    }
+
+    /// Higher than that of every earlier acquisition of the resource. Hand it to whatever the lock protects, and have that
+    /// refuse a smaller one.
+    #[must_use]
+    pub fn fencing_token(&self) -> i64 {
+        self.granted.fencing_token
+    }
+
+    /// Waits until the lock is lost: by the service's word, or when its lease has ended on this process's monotonic clock.
+    pub async fn lost(&self) -> Loss {
+        match &self.kept {
+            Some(kept) => kept.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The loss, if the lock has been lost.
+    #[must_use]
+    pub fn loss(&self) -> Option<Loss> {
+        self.kept.as_ref().and_then(KeptAlive::loss)
+    }
+
+    /// Releases it. Says for how long it stays taken because of `hold_at_least`, or that it was not held any more.
+    ///
+    /// # Errors
+    ///
+    /// Where it could not be answered in time: the lease bounds the lock then.
+    pub async fn release(mut self) -> Result<Result<Duration, Loss>, Failure> {
+        use proto::release_lock_response::Outcome;
+        let message = release_of(&self.message);
+        let answer = self.client.release_lock(message).await;
+        self.kept = None;
+        match answer?.outcome {
+            Some(Outcome::Released(released)) => Ok(Ok(time::from_wire(released.free_in))),
+            Some(Outcome::Lost(lost)) => Ok(Err(lost.into())),
+            None => Err(Failure::unknown_outcome("ReleaseLock")),
+        }
+    }
+}
+
+impl Drop for HeldLock {
+    fn drop(&mut self) {
+        if self.kept.take().is_some() {
+            self.client.release_in_background(release_of(&self.message));
+        }
+    }
+}
+
+fn renewal_of(response: proto::RenewLockResponse) -> Result<Renewal, Failure> {
+    use proto::renew_lock_response::Outcome;
+    let (renewed, lost) = match response.outcome {
+        Some(Outcome::Renewed(renewed)) => (Some(renewed), None),
+        Some(Outcome::Lost(lost)) => (None, Some(lost)),
+        None => (None, None),
+    };
+    Renewal::of(renewed, lost).ok_or_else(|| Failure::unknown_outcome("RenewLock"))
+}

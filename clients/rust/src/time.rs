@@ -1,0 +1,18 @@
+//! Durations on the wire.
+
+use std::time::Duration;
+
+pub(crate) fn to_wire(duration: Duration) -> prost_types::Duration {
+    // Nothing that the service takes is anywhere near the limit.
+    duration.try_into().unwrap_or(prost_types::Duration {
+        seconds: i64::MAX,
+        nanos: 0,
+    })
+}
+
+/// What is told as time left; nothing told, or less than nothing, is none.
+pub(crate) fn from_wire(duration: Option<prost_types::Duration>) -> Duration {
+    duration
+        .and_then(|duration| duration.try_into().ok())
+        .unwrap_or_default()
+}
