@@ -15,7 +15,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 .DEFAULT_GOAL := help
 # The order of `test` is the order in which a mistake is cheapest to find.
 .NOTPARALLEL:
-.PHONY: help run test test-needs fmt layers proto-lint deny clippy unit doc docker clean
+.PHONY: help run test test-needs fmt layers proto-lint deny clippy unit generate doc docker clean
 
 help: ## Lists the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -49,15 +49,19 @@ deny: ## Checks the dependencies: licences, bans, sources, advisories.
 
 clippy: ## Lints the code, warnings denied.
 	@$(needs) build clippy
-	cargo clippy --locked --all-targets -- -D warnings
+	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 
 unit: ## Runs the tests alone. TEST is a part of their names.
 	@$(needs) build redis-server faketime
-	cargo test --locked $(TEST)
+	cargo test --locked --workspace --all-features $(TEST)
+
+generate: ## Generates the Rust client's code anew, from the wire contract.
+	@$(needs) build
+	CLAIMLOCK_GENERATE=1 cargo build --locked
 
 doc: ## Builds the documentation of the code, warnings denied.
 	@$(needs) build
-	RUSTDOCFLAGS='-D warnings' cargo doc --locked --no-deps --document-private-items
+	RUSTDOCFLAGS='-D warnings' cargo doc --locked --workspace --all-features --no-deps --document-private-items
 
 docker: ## Builds both images: claimlock:slim, and claimlock:latest with its own Valkey.
 	$(DOCKER) build --target slim --tag claimlock:slim .

@@ -18,6 +18,7 @@ const FILES: [&str; 2] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=proto");
+    println!("cargo::rerun-if-env-changed=CLAIMLOCK_GENERATE");
 
     let descriptors = protox::compile(FILES, ["proto"])?;
     let out = PathBuf::from(std::env::var("OUT_DIR")?);
@@ -26,8 +27,16 @@ fn main() -> Result<(), Box<dyn Error>> {
         descriptors.encode_to_vec(),
     )?;
 
-    let client = out.join("client");
+    // With the variable, as `make generate` sets it, over the client's own; else beside ours, for a test to compare.
+    let client = match std::env::var_os("CLAIMLOCK_GENERATE") {
+        Some(_) => PathBuf::from("clients/rust/src/generated"),
+        None => out.join("client"),
+    };
     std::fs::create_dir_all(&client)?;
+    std::fs::write(
+        client.join("claimlock_descriptor.bin"),
+        descriptors.encode_to_vec(),
+    )?;
     tonic_prost_build::configure()
         .bytes(".")
         .build_server(false)

@@ -35,6 +35,8 @@ BEGIN {
     # crate: the only layer that may name it.
     home["tonic"] = home["tonic_health"] = home["tonic_prost"] = home["tonic_reflection"] = "rpc"
     home["tonic_types"] = home["prost"] = home["prost_types"] = "rpc"
+    # The service asks itself nothing: only the subcommands that act as a client do.
+    home["claimlock_client"] = "cli"
     home["redis"] = home["bb8"] = home["bb8_redis"] = "store"
     home["postgres"] = home["postgres_types"] = home["tokio_postgres"] = home["sqlx"] = "ledger"
     home["deadpool"] = home["deadpool_postgres"] = home["bb8_postgres"] = home["diesel"] = "ledger"

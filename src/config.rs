@@ -1,13 +1,15 @@
-//! Typed settings of `claimlock serve`.
+//! Typed settings of `claimlock serve`, and of the subcommands that ask a service.
 //!
 //! Each setting is taken from the first source that gives it: its flag, its environment variable
 //! (`CLAIMLOCK_` and the flag's name), the TOML file, its default. An empty variable counts as
 //! not set.
 
+mod client;
 mod environment;
 mod given;
 mod resolve;
 mod secret;
+mod sources;
 mod values;
 
 use std::fmt;
@@ -17,10 +19,11 @@ use std::time::Duration;
 
 use clap::{ArgMatches, Args};
 
+pub use client::{ClientArgs, ClientSettings};
 pub use environment::{CLIENT_VARIABLES, PREFIX, Warning};
 use given::{Given, Text};
 pub use secret::{RedisUrl, hide_passwords};
-pub use values::{Fsync, LogFormat, LogLevel};
+pub use values::{Fsync, LogFormat, LogLevel, any_duration, any_size};
 
 /// What the service runs with.
 ///

@@ -14,7 +14,7 @@
 //! - [`rpc`]: gRPC; the only place for its library
 //! - [`app`]: puts it together: wire, health, serve, drain
 //! - [`config`], [`telemetry`]: typed settings; logs
-//! - [`cli`]: one file a subcommand
+//! - [`cli`]: one file a subcommand; those that ask a service stand on the Rust client in `clients/rust`
 
 pub mod app;
 pub mod cli;

@@ -6,12 +6,12 @@ use claimlock::cli;
 
 fn main() -> ExitCode {
     match start() {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => error.report(),
     }
 }
 
-fn start() -> Result<(), cli::Error> {
+fn start() -> Result<ExitCode, cli::Error> {
     let command = cli::parse(std::env::args_os())?;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()

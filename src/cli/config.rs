@@ -1,11 +1,11 @@
 //! `claimlock config`.
 
 use std::fmt::Write as _;
-use std::io::{self, Write as _};
+use std::process::ExitCode;
 
 use clap::{ArgMatches, Args};
 
-use super::Error;
+use super::{Error, output};
 use crate::config::{InForce, SettingsArgs};
 
 /// Long values push their own comment aside, not everyone's.
@@ -28,17 +28,13 @@ pub(super) struct Config {
 }
 
 impl Config {
-    pub(super) fn run(self, matches: &ArgMatches) -> Result<(), Error> {
+    pub(super) fn run(self, matches: &ArgMatches) -> Result<ExitCode, Error> {
         let loaded = self.settings.load(matches)?;
         for warning in &loaded.warnings {
-            // Standard output is what counts here; without standard error there is no one to warn.
-            let _ = writeln!(io::stderr(), "claimlock: warning: {warning}");
+            output::note(format_args!("warning: {warning}"));
         }
-        match io::stdout().write_all(document(&loaded.in_force).as_bytes()) {
-            // The reader has seen enough, as `head` does.
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-            written => written.map_err(Error::Output),
-        }
+        output::write(document(&loaded.in_force).as_bytes())?;
+        Ok(ExitCode::SUCCESS)
     }
 }
 

@@ -1,7 +1,26 @@
 //! The command line: one file a subcommand.
 
+mod abandon;
+mod acquire;
+mod ask;
+mod bound;
+mod claim;
+mod command;
+mod complete;
+mod completions;
 mod config;
+mod exit;
+mod health;
+mod input;
+mod lock;
+mod man;
+mod once;
+mod output;
+mod progress;
+mod release;
+mod renew;
 mod serve;
+mod signals;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -9,8 +28,15 @@ use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
 
+use claimlock_client::Failure;
+
 use crate::config::{SettingsError, hide_passwords};
 use crate::{app, telemetry};
+
+const HELP: &str = "\
+Run a service with claimlock serve; all other subcommands ask one, at http://127.0.0.1:7420 unless --endpoint,
+CLAIMLOCK_ENDPOINT or endpoint in the table [client] of a --config file says otherwise. Each has examples, and
+its exit codes, in its own --help.";
 
 /// Idempotency keys and locks over gRPC, for services in any language.
 #[derive(Parser)]
@@ -18,7 +44,8 @@ use crate::{app, telemetry};
     name = "claimlock",
     version,
     subcommand_required = true,
-    arg_required_else_help = true
+    arg_required_else_help = true,
+    after_help = HELP
 )]
 struct Cli {
     #[command(subcommand)]
@@ -29,12 +56,25 @@ struct Cli {
 enum Subcommands {
     Serve(serve::Serve),
     Config(config::Config),
+    Once(once::Once),
+    Lock(lock::LockCommand),
+    Claim(claim::ClaimCommand),
+    Complete(complete::CompleteCommand),
+    Abandon(abandon::AbandonCommand),
+    Acquire(acquire::AcquireCommand),
+    Renew(renew::RenewCommand),
+    Release(release::ReleaseCommand),
+    Health(health::HealthCommand),
+    Completions(completions::Completions),
+    Man(man::Man),
+    #[command(hide = true)]
+    RunBound(bound::RunBound),
 }
 
 /// A command line that was understood.
 pub struct Invocation {
     command: Subcommands,
-    /// The subcommand's own matches: they tell which values came from the environment.
+    /// The innermost subcommand's own matches: they tell which values came from the environment.
     matches: ArgMatches,
 }
 
@@ -47,9 +87,9 @@ pub struct Invocation {
 pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Invocation, Error> {
     let mut matches = command().try_get_matches_from(line)?;
     let cli = Cli::from_arg_matches(&matches)?;
-    let (_, matches) = matches
-        .remove_subcommand()
-        .expect("clap requires a subcommand");
+    while let Some((_, inner)) = matches.remove_subcommand() {
+        matches = inner;
+    }
     Ok(Invocation {
         command: cli.command,
         matches,
@@ -58,7 +98,13 @@ pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Invocation, Err
 
 fn command() -> clap::Command {
     // Help would print the variables' values, secrets among them.
-    Cli::command().mut_subcommands(|one| one.mut_args(|arg| arg.hide_env_values(true)))
+    hide_values(Cli::command())
+}
+
+fn hide_values(command: clap::Command) -> clap::Command {
+    command
+        .mut_args(|arg| arg.hide_env_values(true))
+        .mut_subcommands(hide_values)
 }
 
 impl Invocation {
@@ -67,10 +113,23 @@ impl Invocation {
     /// # Errors
     ///
     /// Whatever the subcommand fails with.
-    pub async fn run(self) -> Result<(), Error> {
+    pub async fn run(self) -> Result<ExitCode, Error> {
+        let matches = &self.matches;
         match self.command {
-            Subcommands::Serve(serve) => serve.run(&self.matches).await,
-            Subcommands::Config(config) => config.run(&self.matches),
+            Subcommands::Serve(serve) => serve.run(matches).await,
+            Subcommands::Config(config) => config.run(matches),
+            Subcommands::Once(once) => once.run(matches).await,
+            Subcommands::Lock(lock) => lock.run(matches).await,
+            Subcommands::Claim(claim) => claim.run(matches).await,
+            Subcommands::Complete(complete) => complete.run(matches).await,
+            Subcommands::Abandon(abandon) => abandon.run(matches).await,
+            Subcommands::Acquire(acquire) => acquire.run(matches).await,
+            Subcommands::Renew(renew) => renew.run(matches).await,
+            Subcommands::Release(release) => release.run(matches).await,
+            Subcommands::Health(health) => health.run(matches).await,
+            Subcommands::Completions(completions) => completions.run(command()),
+            Subcommands::Man(man) => man.run(command()),
+            Subcommands::RunBound(command) => Ok(command.run()),
         }
     }
 }
@@ -96,11 +155,31 @@ pub enum Error {
     /// The service failed.
     #[error(transparent)]
     App(#[from] app::Error),
+    /// Signals cannot be taken.
+    #[error("cannot wait for signals: {0}")]
+    Signals(#[source] io::Error),
+    /// A call to a service failed.
+    #[error("{0}")]
+    Service(#[source] Box<Failure>),
+    /// Nothing failed, but it came out otherwise than was asked for.
+    #[error("{text}")]
+    Outcome {
+        /// The exit code.
+        code: u8,
+        /// What it came to.
+        text: String,
+    },
+}
+
+impl From<Failure> for Error {
+    fn from(failure: Failure) -> Self {
+        Self::Service(Box::new(failure))
+    }
 }
 
 impl Error {
     /// Prints it where it belongs, and gives the exit code: 2 for the command line and settings,
-    /// 1 for failures, 0 for help.
+    /// 1 for failures of this program, 0 for help, and those that the help of a subcommand lists.
     #[must_use]
     pub fn report(&self) -> ExitCode {
         // Nothing is left to be told to when the streams themselves are closed.
@@ -109,7 +188,7 @@ impl Error {
                 let _ = print_line_error(error);
             }
             _ => {
-                let _ = writeln!(io::stderr(), "claimlock: {self}");
+                output::note(self);
             }
         }
         ExitCode::from(self.code())
@@ -118,8 +197,14 @@ impl Error {
     fn code(&self) -> u8 {
         match self {
             Self::Line(error) => u8::try_from(error.exit_code()).unwrap_or(2),
-            Self::Settings(_) => 2,
-            Self::Runtime(_) | Self::Telemetry(_) | Self::Output(_) | Self::App(_) => 1,
+            Self::Settings(_) => exit::USAGE,
+            Self::Service(failure) => exit::of_failure(failure),
+            Self::Outcome { code, .. } => *code,
+            Self::Runtime(_)
+            | Self::Telemetry(_)
+            | Self::Output(_)
+            | Self::Signals(_)
+            | Self::App(_) => 1,
         }
     }
 }

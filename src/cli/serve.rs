@@ -1,5 +1,7 @@
 //! `claimlock serve`.
 
+use std::process::ExitCode;
+
 use clap::{ArgMatches, Args};
 
 use super::Error;
@@ -35,7 +37,7 @@ pub(super) struct Serve {
 }
 
 impl Serve {
-    pub(super) async fn run(self, matches: &ArgMatches) -> Result<(), Error> {
+    pub(super) async fn run(self, matches: &ArgMatches) -> Result<ExitCode, Error> {
         let loaded = self.settings.load(matches)?;
         let url = loaded.settings.redis_url.as_ref();
         if let Some(url) = url.filter(|url| url.is_redacted()) {
@@ -53,6 +55,6 @@ impl Serve {
             );
         }
         app::run_until_signalled(loaded.settings).await?;
-        Ok(())
+        Ok(ExitCode::SUCCESS)
     }
 }

@@ -6,14 +6,23 @@ use std::fmt;
 /// What every variable of Claimlock begins with.
 pub const PREFIX: &str = "CLAIMLOCK_";
 
-/// What the clients and the subcommands that act as one read; `serve` has no use for them.
-pub const CLIENT_VARIABLES: [&str; 6] = [
+/// What the clients and the subcommands that act as one read, and what `once` and `lock` tell their commands; `serve` has
+/// no use for them.
+pub const CLIENT_VARIABLES: [&str; 14] = [
     "CLAIMLOCK_ENDPOINT",
     "CLAIMLOCK_TENANT",
     "CLAIMLOCK_CREDENTIAL",
+    "CLAIMLOCK_CREDENTIAL_FILE",
     "CLAIMLOCK_CA_FILE",
     "CLAIMLOCK_CLIENT_CERT_FILE",
     "CLAIMLOCK_CLIENT_KEY_FILE",
+    "CLAIMLOCK_CALL_TIMEOUT",
+    "CLAIMLOCK_KEY",
+    "CLAIMLOCK_RESOURCE",
+    "CLAIMLOCK_TOKEN",
+    "CLAIMLOCK_FENCING_TOKEN",
+    "CLAIMLOCK_ATTEMPT",
+    "CLAIMLOCK_TAKEN_OVER",
 ];
 
 /// Something odd that does not stop the service; to be logged once logging has started.

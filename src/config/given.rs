@@ -216,4 +216,89 @@ pub(super) struct Given {
         help_heading = "Logs"
     )]
     pub(super) log_level: Option<Text>,
+
+    /// What the subcommands that ask a service read; in the file alone, as a table.
+    #[arg(skip)]
+    pub(super) client: Option<GivenToClient>,
+}
+
+/// The settings of the subcommands that ask a service, in the order in which they are listed.
+#[derive(Args, Deserialize, Default)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(super) struct GivenToClient {
+    /// Where the service is: http://HOST:PORT, or https:// for TLS [default: http://127.0.0.1:7420]
+    #[arg(
+        long,
+        value_name = "URL",
+        env = "CLAIMLOCK_ENDPOINT",
+        help_heading = "Service"
+    )]
+    pub(super) endpoint: Option<Text>,
+
+    /// Whose keys and locks they are [default: the credential's own, else "default"]
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "CLAIMLOCK_TENANT",
+        help_heading = "Service"
+    )]
+    pub(super) tenant: Option<Text>,
+
+    // A flag's value can be seen by every user of the machine, so it is not listed.
+    /// A bearer token that says who asks
+    #[arg(
+        long,
+        value_name = "TOKEN",
+        env = "CLAIMLOCK_CREDENTIAL",
+        help_heading = "Service",
+        hide = true
+    )]
+    pub(super) credential: Option<Text>,
+
+    /// A file that holds a bearer token, which says who asks; CLAIMLOCK_CREDENTIAL holds the token
+    /// itself, and only one of the two can be given [default: none]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CLAIMLOCK_CREDENTIAL_FILE",
+        help_heading = "Service"
+    )]
+    pub(super) credential_file: Option<Text>,
+
+    /// The certificate authorities that vouch for the service, in PEM [default: the system's]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CLAIMLOCK_CA_FILE",
+        help_heading = "Service"
+    )]
+    pub(super) ca_file: Option<Text>,
+
+    /// The client's own certificate, in PEM, for mutual TLS [default: none]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CLAIMLOCK_CLIENT_CERT_FILE",
+        help_heading = "Service"
+    )]
+    pub(super) client_cert_file: Option<Text>,
+
+    /// The key of that certificate, in PEM [default: none]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CLAIMLOCK_CLIENT_KEY_FILE",
+        help_heading = "Service"
+    )]
+    pub(super) client_key_file: Option<Text>,
+
+    /// How long to try to reach the service, beside what is waited for, from 10ms to 10m [default:
+    /// 10s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "CLAIMLOCK_CALL_TIMEOUT",
+        help_heading = "Service"
+    )]
+    pub(super) call_timeout: Option<Text>,
 }

@@ -108,28 +108,34 @@ fn one_of<T: Copy>(text: &str, choices: &[(&str, T)]) -> Result<T, String> {
 
 /// A duration with its unit, within the limits that are written the same way.
 pub(super) fn duration(low: &str, high: &str) -> impl Fn(&str) -> Result<Duration, String> {
-    move |text| {
-        within(text, low, high, |text| {
-            humantime::parse_duration(text).map_err(|_| {
-            format!("{text:?} is not a duration; write it with a unit, like 500ms, 10s, 5m, 24h or 30d")
-        })
-        })
-    }
+    move |text| within(text, low, high, any_duration)
+}
+
+/// A duration with its unit.
+///
+/// # Errors
+///
+/// Where it is none, with how to write one.
+pub fn any_duration(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|_| {
+        format!("{text:?} is not a duration; write it with a unit, like 500ms, 10s, 5m, 24h or 30d")
+    })
 }
 
 /// A number of bytes, with or without a unit.
+///
+/// # Errors
+///
+/// Where it is none, with how to write one.
+pub fn any_size(text: &str) -> Result<usize, String> {
+    let size = text.parse::<bytesize::ByteSize>().ok();
+    let bytes = size.and_then(|size| usize::try_from(size.as_u64()).ok());
+    bytes.ok_or_else(|| format!("{text:?} is not a size; write it like 1048576, 512KiB or 1MiB"))
+}
+
+/// A number of bytes, with or without a unit, within limits.
 pub(super) fn size(low: &str, high: &str) -> impl Fn(&str) -> Result<usize, String> {
-    move |text| {
-        within(text, low, high, |text| {
-            let size = text.parse::<bytesize::ByteSize>();
-            let bytes = size
-                .ok()
-                .and_then(|size| usize::try_from(size.as_u64()).ok());
-            bytes.ok_or_else(|| {
-                format!("{text:?} is not a size; write it like 1048576, 512KiB or 1MiB")
-            })
-        })
-    }
+    move |text| within(text, low, high, any_size)
 }
 
 pub(super) fn count(low: &str, high: &str) -> impl Fn(&str) -> Result<u32, String> {

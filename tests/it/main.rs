@@ -8,6 +8,7 @@ mod clock;
 mod embedded;
 mod embedded_program;
 mod errors;
+mod generated;
 mod harness;
 mod lock_scripts;
 mod locks_admin;

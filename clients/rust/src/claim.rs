@@ -9,7 +9,6 @@ use crate::{Client, Effect, time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 /// The longest that one call waits; a longer wait is made of several.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
@@ -179,6 +178,10 @@ impl From<proto::StoredResponse> for Response {
 
 /// What asking for a claim came to.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and what is granted is the case to be quick in"
+)]
 pub enum Attempt {
     /// It is this caller's to do: do it, then complete or abandon the claim.
     Claimed(Claim),
@@ -217,7 +220,7 @@ impl Client {
     ) -> Result<Attempt, Failure> {
         let mut message = request.message.clone();
         if message.claim_token.is_empty() {
-            message.claim_token = Uuid::new_v4().to_string();
+            message.claim_token = crate::new_token();
         }
         let give_up = GiveUp::armed(self, &message);
         let deadline = Instant::now() + request.wait;
@@ -382,6 +385,15 @@ impl Claim {
     pub async fn lost(&self) -> Loss {
         match &self.kept {
             Some(kept) => kept.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Waits until the service says that the claim is lost: taken over, completed or taken away. Where the service cannot
+    /// be heard this does not end, as the claim can still be completed while nobody took it.
+    pub async fn lost_for_good(&self) -> Loss {
+        match &self.kept {
+            Some(kept) => kept.lost_for_good().await,
             None => std::future::pending().await,
         }
     }

@@ -140,6 +140,18 @@ impl KeptAlive {
         }
     }
 
+    /// Waits until the service says that the lease is lost: that no renewal gets through is no reason yet.
+    pub(crate) async fn lost_for_good(&self) -> Loss {
+        let mut loss = self.loss.clone();
+        let is_told = |loss: &Option<Loss>| matches!(loss, Some(loss) if loss.reason != LossReason::NotRenewed);
+        let told = loss.wait_for(is_told).await;
+        let told = told.ok().and_then(|loss| loss.clone());
+        match told {
+            Some(loss) => loss,
+            None => std::future::pending().await,
+        }
+    }
+
     /// The loss, if it has been lost.
     pub(crate) fn loss(&self) -> Option<Loss> {
         self.loss.borrow().clone()

@@ -45,12 +45,20 @@ mod lease;
 mod lock;
 mod time;
 
+pub use call::Health;
 pub use claim::{Attempt, Claim, Policy, Request, Response};
 pub use client::{BadSettings, Client, Settings};
 pub use failure::{Failure, FailureKind};
 pub use idempotent::{Effect, Idempotency, IdempotentError, WorkError};
 pub use lease::{Loss, LossReason};
 pub use lock::{Acquisition, HeldLock, Lock, LockError, Mode};
+pub use time::to_wire as wire;
+
+/// A token that nobody else has: one for each execution, to be repeated on every retry of a call.
+#[must_use]
+pub fn new_token() -> String {
+    uuid::Uuid::new_v4().to_string()
+}
 
 /// The messages of the wire contract `claimlock.v1`, generated, and its bare stubs.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -7,7 +7,6 @@ use crate::proto::{self, LockMode};
 use crate::{Client, time};
 use std::fmt;
 use std::time::{Duration, Instant};
-use uuid::Uuid;
 
 /// The longest that one call waits; a longer wait is made of several.
 const LONGEST_WAIT: Duration = Duration::from_secs(3600);
@@ -100,6 +99,10 @@ impl Lock {
 
 /// What asking for a lock came to.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "one at a time, and what is granted is the case to be quick in"
+)]
 pub enum Acquisition {
     /// It is held by this caller.
     Acquired(HeldLock),
@@ -196,7 +199,7 @@ impl Client {
     ) -> Result<Acquisition, Failure> {
         let mut message = lock.message.clone();
         if message.lock_token.is_empty() {
-            message.lock_token = Uuid::new_v4().to_string();
+            message.lock_token = crate::new_token();
         }
         let give_up = GiveUp::armed(self, &message);
         let deadline = Instant::now() + lock.wait;

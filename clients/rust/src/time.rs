@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-pub(crate) fn to_wire(duration: Duration) -> prost_types::Duration {
+/// A duration as the messages have it.
+#[must_use]
+pub fn to_wire(duration: Duration) -> prost_types::Duration {
     // Nothing that the service takes is anywhere near the limit.
     duration.try_into().unwrap_or(prost_types::Duration {
         seconds: i64::MAX,
