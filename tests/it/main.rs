@@ -5,6 +5,7 @@ mod bad_input;
 mod claim_scripts;
 mod claims;
 mod clock;
+mod command_line;
 mod embedded;
 mod embedded_program;
 mod errors;

@@ -15,6 +15,7 @@ pub mod reflection;
 pub mod requests;
 pub mod scripts;
 pub mod service;
+pub mod shell;
 pub mod timed;
 
 use std::time::{Duration, Instant};

@@ -1,0 +1,10 @@
+//! The subcommands that ask a service, as processes.
+
+mod lock;
+mod lock_lost;
+mod once;
+mod once_ends;
+mod raw_verbs;
+mod reaching;
+mod signals;
+mod terminal;

@@ -1,0 +1,145 @@
+//! How the subcommands find the service: flags, variables, a file; and what they say where they do not.
+
+use crate::support::shell::{Desk, Shell, run};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+
+fn nowhere() -> Shell {
+    Shell::new(SocketAddr::from((Ipv4Addr::LOCALHOST, 9)))
+}
+
+#[tokio::test]
+async fn a_flag_counts_before_a_variable_before_the_file() {
+    let desk = Desk::start().await;
+    let here = format!("http://{}", desk.service.grpc);
+    let nowhere = nowhere();
+    let file = nowhere.path("claimlock.toml");
+    fs::write(
+        &file,
+        format!("[client]\nendpoint = \"{here}\"\ntenant = \"from-file\"\n"),
+    )
+    .expect("it can be written");
+    let file = file.to_str().expect("a test's path is UTF-8");
+
+    let by_flag = nowhere.run("health --endpoint", &[&here]).await;
+    assert_eq!(by_flag.code, 0, "{by_flag:?}");
+    let variable_wins = nowhere
+        .run("health --call-timeout 100ms --config", &[file])
+        .await;
+    assert_eq!(variable_wins.code, 69, "{variable_wins:?}");
+    // As cron has it: no environment at all.
+    let mut command = nowhere.command("claim order-1 --config", &[file]);
+    command.env_remove("CLAIMLOCK_ENDPOINT");
+    let by_file = run(command).await;
+    assert_eq!(by_file.code, 0, "{by_file:?}");
+    assert!(
+        desk.redis
+            .dump()
+            .await
+            .iter()
+            .any(|(key, _)| String::from_utf8_lossy(key).contains("from-file"))
+    );
+}
+
+#[tokio::test]
+async fn a_file_of_the_services_settings_can_hold_those_of_the_clients() {
+    let desk = Desk::start().await;
+    let file = desk.shell.path("claimlock.toml");
+    fs::write(
+        &file,
+        "grpc-addr = \"127.0.0.1:1\"\n[client]\ntenant = \"a\"\n",
+    )
+    .expect("it can be written");
+    let file = file.to_str().expect("a test's path is UTF-8");
+    for line in ["health --config", "config --config"] {
+        let ran = desk.shell.run(line, &[file]).await;
+        assert_eq!(ran.code, 0, "{ran:?}");
+    }
+    fs::write(file, "[client]\nendpint = \"http://a\"\n").expect("it can be written");
+    for line in ["health --config", "config --config"] {
+        let ran = desk.shell.run(line, &[file]).await;
+        assert_eq!(ran.code, 2, "{ran:?}");
+        assert!(ran.stderr.contains("endpint"), "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_that_is_not_there_is_told_with_the_reason() {
+    let ran = nowhere().run("health --call-timeout 200ms", &[]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (69, ""), "{ran:?}");
+    assert!(ran.stderr.contains("onnection refused"), "{ran:?}");
+}
+
+#[tokio::test]
+async fn wrong_settings_are_told_before_anything_is_asked() {
+    let shell = nowhere();
+    for (line, word) in [
+        ("health --endpoint localhost:7420", "endpoint"),
+        ("health --endpoint ftp://localhost:7420", "endpoint"),
+        ("health --ca-file missing", "ca-file"),
+        ("health --client-cert-file missing", "client-cert-file"),
+        ("health --credential-file missing", "credential-file"),
+        ("health --call-timeout soon", "call-timeout"),
+        ("health --config missing", "config"),
+    ] {
+        let ran = shell.run(line, &[]).await;
+        assert_eq!((ran.code, ran.stdout.as_str()), (2, ""), "{line}: {ran:?}");
+        assert!(ran.stderr.contains(word), "{line}: {ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_credential_is_not_shown() {
+    let shell = nowhere();
+    let mut command = shell.command("health --call-timeout 100ms", &[]);
+    command.env("CLAIMLOCK_CREDENTIAL", "tr0ub4dor");
+    let ran = run(command).await;
+    assert!(!format!("{ran:?}").contains("tr0ub4dor"), "{ran:?}");
+    let help = shell.run("health --help", &[]).await;
+    assert!(!help.stdout.contains("--credential "), "{help:?}");
+
+    let mut command = shell.command("health --credential-file token", &[]);
+    command.env("CLAIMLOCK_CREDENTIAL", "tr0ub4dor");
+    let both = run(command).await;
+    assert_eq!(both.code, 2, "{both:?}");
+    assert!(!format!("{both:?}").contains("tr0ub4dor"), "{both:?}");
+}
+
+#[tokio::test]
+async fn every_subcommand_has_examples_and_pages() {
+    let shell = nowhere();
+    let help = shell.run("--help", &[]).await;
+    assert!(!help.stdout.contains("run-bound"), "{help:?}");
+    for line in [
+        "serve",
+        "config",
+        "once",
+        "lock",
+        "claim",
+        "complete",
+        "abandon",
+        "acquire",
+        "renew",
+        "release",
+        "health",
+        "completions",
+        "man",
+    ] {
+        assert!(
+            help.stdout.contains(&format!("\n  {line}")),
+            "{line}: {help:?}"
+        );
+        let ran = shell.run(&format!("{line} --help"), &[]).await;
+        assert!(ran.stdout.contains("Examples:"), "{line}: {ran:?}");
+    }
+    let written = shell.run("man --dir pages", &[]).await;
+    assert_eq!(written.code, 0, "{written:?}");
+    for page in ["claimlock.1", "claimlock-once.1", "claimlock-renew-claim.1"] {
+        assert!(shell.path("pages").join(page).exists(), "{page}");
+    }
+    for name in ["bash", "zsh", "fish"] {
+        let script = shell.run(&format!("completions {name}"), &[]).await;
+        assert!(script.stdout.contains("hold-at-least"), "{name}");
+        assert!(!script.stdout.contains("run-bound"), "{name}");
+    }
+}
