@@ -2,6 +2,7 @@
 //! change runs to its end even where its operator goes away meanwhile.
 
 use super::Coordinator;
+use crate::domain::audit;
 use crate::domain::claim::{ClaimInfo, ListClaims, ResolveClaim, Resolved};
 use crate::domain::failure::Failure;
 use crate::domain::lock::{ForceReleaseLock, ForceReleased, HolderInfo, ListLocks, LockInfo};
@@ -89,7 +90,7 @@ async fn resolve_claim(
         Err(_) => ("unknown", None, None),
     };
     tracing::info!(
-        target: "claimlock::audit",
+        target: audit::TARGET,
         who = operator.0,
         what = "resolve_claim",
         resolution = request.resolution.name(),
@@ -125,7 +126,7 @@ async fn force_release_lock(
         }
     };
     tracing::info!(
-        target: "claimlock::audit",
+        target: audit::TARGET,
         who = operator.0,
         what = "force_release_lock",
         tenant = request.id.tenant.as_str(),
