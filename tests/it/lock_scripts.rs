@@ -71,7 +71,7 @@ impl Ask {
 }
 
 fn keys(resource: &str) -> Vec<String> {
-    let parts = ["h", "e", "m", "s"];
+    let parts = ["h", "e", "m", "s", "l"];
     parts
         .map(|part| format!("cl:l:{{default/{resource}}}:{part}"))
         .to_vec()
