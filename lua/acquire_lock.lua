@@ -51,6 +51,7 @@ local hold_at_least = ARGV[10] * 1000
 local granted = {
   mint(last), mode, now + lease, lease, now,
   hold_at_least > 0 and now + hold_at_least or 0, ARGV[11] * 1000, max_holders, 0, nonce, ARGV[6],
+  last_grant(),
 }
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end

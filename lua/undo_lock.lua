@@ -12,5 +12,7 @@ local token, nonce = ARGV[4], ARGV[5]
 local h = holder_of(token)
 if not h or h[NONCE] ~= nonce or h[RELEASED] == 1 then return {now, 'kept'} end
 remove(token)
+-- Nobody was taken over by it. Where somebody acquired the lock since, that one did: if it is undone as well, it still did.
+if last_grant() == h[ACQUIRED_AT] then redis.call('HSET', SPENT, LAST_GRANT, text(h[GRANTED_BEFORE])) end
 keep()
 return {now, 'undone'}

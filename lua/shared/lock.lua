@@ -16,6 +16,7 @@ local LAST_FENCE, LAST_GRANT = '!fence', '!granted'
 -- the end.
 local FENCE, MODE, LEASE_END, LEASE, ACQUIRED_AT = 1, 2, 3, 4, 5
 local HOLD_UNTIL, DELAY, LIMIT, RELEASED, NONCE, HOLDER = 6, 7, 8, 9, 10, 11
+local GRANTED_BEFORE = 12            -- when the resource was acquired last before this, for the undo
 local EXCLUSIVE = 'EXCLUSIVE'
 
 -- How many expired holders one script clears away, so that none takes long.
@@ -83,10 +84,11 @@ local function spend(token, letter, until_time, lease_end)
   if redis.call('HLEN', SPENT) > SPENT_MOST then drop_oldest_spent() end
 end
 
+local function last_grant() return tonumber(redis.call('HGET', SPENT, LAST_GRANT) or 0) end
+
 -- Nobody may renew a lease that ended, whether or not somebody acquired the lock since.
 local function lease_over_reason(lease_end)
-  local last_grant = tonumber(redis.call('HGET', SPENT, LAST_GRANT) or 0)
-  return last_grant >= lease_end and 'TAKEN_OVER' or 'LEASE_OVER'
+  return last_grant() >= lease_end and 'TAKEN_OVER' or 'LEASE_OVER'
 end
 
 -- Why a token can no longer hold the lock, with the letter of its entry; nil for one that does or may.
