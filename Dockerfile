@@ -10,7 +10,8 @@
 # Inside it listens on every interface, for a published port to reach it; which interface of the
 # host that is, `-p 127.0.0.1:7420:7420` says.
 
-FROM rust:1-bookworm AS build
+# A minor version, so that a build does not change with the day; not below that of Cargo.toml.
+FROM rust:1.95-bookworm AS build
 RUN apt-get update \
     && apt-get install --yes --no-install-recommends musl-tools \
     && rm -rf /var/lib/apt/lists/* \
@@ -55,6 +56,8 @@ ENV CLAIMLOCK_GRPC_ADDR=0.0.0.0:7420 \
 EXPOSE 7420 7421
 VOLUME /var/lib/claimlock
 USER 65532:65532
+# Asks on the port of CLAIMLOCK_HTTP_ADDR alone. Where a flag or a settings file names another, change that variable along
+# with it, or bring a check of your own (--health-cmd, or --no-healthcheck).
 HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
     CMD wget -q -O /dev/null "http://127.0.0.1:${CLAIMLOCK_HTTP_ADDR##*:}/readyz"
 ENTRYPOINT ["/claimlock"]

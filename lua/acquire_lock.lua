@@ -1,5 +1,5 @@
 -- Acquires a lock. One script, because between the look at the holders and the grant nobody else may be granted it.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
 --   ARGV[4] token      ARGV[5] nonce of the call   ARGV[6] holder   ARGV[7] lease, ms   ARGV[8] mode: EXCLUSIVE or SHARED
 --   ARGV[9] max_holders, 0 for none                ARGV[10] hold_at_least, ms           ARGV[11] lock_delay, ms
 -- Returns after {now,
@@ -51,6 +51,7 @@ local hold_at_least = ARGV[10] * 1000
 local granted = {
   mint(last), mode, now + lease, lease, now,
   hold_at_least > 0 and now + hold_at_least or 0, ARGV[11] * 1000, max_holders, 0, nonce, ARGV[6],
+  last_grant(),
 }
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end

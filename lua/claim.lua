@@ -41,6 +41,19 @@ local function replay()
   return {now, 'replay', response and 1 or 0, response or '', r[ENDED_AT], r[EXPIRES_AT], r[ATTEMPT]}
 end
 
+-- What others ask for while a grant stands that may yet be undone holds for the record that its undo brings back.
+local function make_stricter_before()
+  if policy ~= MARK_UNCERTAIN or r[TOKEN] == token or r[BEFORE] == '' then return false end
+  local before = cmsgpack.unpack(r[BEFORE])
+  local was_open = before[STATE] == IN_FLIGHT or before[STATE] == GIVEN_UP
+    or (before[STATE] == ABANDONED and before[TAKEN_OVER] == 1)
+  if not was_open or now >= before[EXPIRES_AT] or before[POLICY] == policy then return false end
+  before[POLICY] = policy
+  before[EXPIRES_AT] = expiry(before, max_retention)
+  r[BEFORE] = cmsgpack.pack(before)
+  return true
+end
+
 if state ~= NONE and r[FINGERPRINT] ~= '' and r[FINGERPRINT] ~= fingerprint then
   return {now, 'mismatch', r[OPERATION]}
 end
@@ -57,6 +70,7 @@ if state == IN_FLIGHT or state == GIVEN_UP then
     r[POLICY] = policy
     r[EXPIRES_AT] = expiry(r, max_retention)
   end
+  changed = make_stricter_before() or changed
 
   if r[TOKEN] == token and state == IN_FLIGHT then
     -- The same nonce is the same call, sent again by the service after its connection broke.

@@ -2,7 +2,7 @@
 -- Takes a lock away from its holders, for an operator; hold_at_least and lock_delay end too. One script for some hundreds of
 -- holders at a time, so that none of them renews in between and Redis is not held up. Runs while memory is short: it frees
 -- some.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
 --   ARGV[4] fencing token of the one holder; '0' for all
 --   ARGV[5] cursor: '0' at first, then what the last call returned
 --   ARGV[6] those that were granted a higher fencing token stay: '0' at first, then what the last call returned

@@ -1,5 +1,5 @@
 -- What an operator sees of a resource.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
 --   ARGV[4] how many holders to list at most
 -- Returns after {now,
 --   'lock', fence, queue_length, free_at, {holder, fence, mode, acquired_at, lease_end, ...}}: free_at is when the last of those

@@ -2,7 +2,7 @@
 -- Releases a lock that is held with this token, never anybody else's. One script, because the token must still hold the
 -- lock in the moment in which it is released. A release that overtakes its own late acquisition must win: a token
 -- not seen yet is spent. Runs while memory is short, since it frees some.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
 --   ARGV[4] token
 -- Returns after {now,
 --   'released', free_at}: free_at is when hold_at_least is over, now if it is not running; also to a repeat

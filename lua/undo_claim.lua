@@ -4,7 +4,8 @@
 --   KEYS[1] record, KEYS[2] response
 --   ARGV[4] token   ARGV[5] nonce of the call that created the grant
 -- Returns after {now,
---   'undone'}: the record is as it was before the grant; only the fencing token stays used
+--   'undone'}: the record is as it was before the grant; only the fencing token stays used, and a stricter policy that
+--     others asked for meanwhile
 --   'kept'}: the grant is not that call's, or somebody has heard of it
 --   'late'}
 

@@ -21,10 +21,12 @@ use tokio_util::sync::CancellationToken;
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// An address that cannot be listened on.
-    #[error("cannot listen on {address}: {source}")]
+    #[error("cannot listen on {address}: {source}: name another address with {flag}")]
     Listen {
         /// Which one.
         address: SocketAddr,
+        /// The flag that names it.
+        flag: &'static str,
         /// What the system said.
         source: std::io::Error,
     },
@@ -64,14 +66,18 @@ pub struct Listeners {
 impl Listeners {
     /// Takes both ports; port 0 takes a free one.
     pub async fn bind(settings: &Settings) -> Result<Self, Error> {
-        let bind = async |address: SocketAddr| {
+        let bind = async |address: SocketAddr, flag| {
             TcpListener::bind(address)
                 .await
-                .map_err(|source| Error::Listen { address, source })
+                .map_err(|source| Error::Listen {
+                    address,
+                    flag,
+                    source,
+                })
         };
         Ok(Self {
-            grpc: bind(settings.grpc_addr).await?,
-            http: bind(settings.http_addr).await?,
+            grpc: bind(settings.grpc_addr, "--grpc-addr").await?,
+            http: bind(settings.http_addr, "--http-addr").await?,
         })
     }
 }
@@ -85,8 +91,7 @@ pub async fn run_until_signalled(settings: Settings) -> Result<(), Error> {
     let shutdown = CancellationToken::new();
     stop_on_signals(shutdown.clone())?;
     let listeners = Listeners::bind(&settings).await?;
-    announce(&listeners);
-    run(settings, listeners, shutdown).await
+    run_announced(settings, listeners, shutdown, announce).await
 }
 
 fn announce(listeners: &Listeners) {
@@ -129,19 +134,36 @@ pub async fn run(
     listeners: Listeners,
     shutdown: CancellationToken,
 ) -> Result<(), Error> {
+    run_announced(settings, listeners, shutdown, |_| ()).await
+}
+
+/// The same, and calls `announce` once nothing can fail any more: whoever reads an address shall find a service there.
+async fn run_announced(
+    settings: Settings,
+    listeners: Listeners,
+    shutdown: CancellationToken,
+    announce: impl FnOnce(&Listeners),
+) -> Result<(), Error> {
     let Some(url) = &settings.redis_url else {
         let embedded = Embedded::start(EmbeddedSettings {
             data_dir: settings.data_folder()?,
             fsync_always: settings.embedded_fsync == Fsync::Always,
         })
         .await?;
-        let end = serve(&settings, &embedded.redis_url(), listeners, shutdown).await?;
+        let end = serve(
+            &settings,
+            &embedded.redis_url(),
+            listeners,
+            shutdown,
+            announce,
+        )
+        .await?;
         embedded
             .stop(end.saturating_duration_since(Instant::now()))
             .await;
         return Ok(());
     };
-    serve(&settings, url.expose(), listeners, shutdown).await?;
+    serve(&settings, url.expose(), listeners, shutdown, announce).await?;
     Ok(())
 }
 
@@ -151,6 +173,7 @@ async fn serve(
     redis_url: &str,
     listeners: Listeners,
     shutdown: CancellationToken,
+    announce: impl FnOnce(&Listeners),
 ) -> Result<Instant, Error> {
     let max_retention = Retention::largest(Millis::rounded_up(settings.max_retention));
     let store = Store::open(
@@ -172,6 +195,7 @@ async fn serve(
         },
     );
 
+    announce(&listeners);
     let health = Health::new().await;
     let (ready, readiness) = watch::channel(false);
     let ending = Ending::default();

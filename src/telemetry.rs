@@ -10,9 +10,7 @@ use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LogSettings};
-
-/// The target of operators' acts. No setting silences it: who forced a lock open has to be known.
-pub const AUDIT: &str = "claimlock::audit";
+use crate::domain::audit;
 
 /// Why logging did not start.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +37,7 @@ fn subscriber<W>(settings: &LogSettings, ansi: bool, writer: W) -> impl Subscrib
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
-    let audit = Targets::new().with_target(AUDIT, Level::INFO);
+    let audit = Targets::new().with_target(audit::TARGET, Level::INFO);
     let filter = settings.level.filter().or(audit);
     let lines = tracing_subscriber::fmt::layer()
         // Its report of a failed write goes to standard error, which panics when that is closed.
@@ -152,8 +150,8 @@ mod tests {
     fn no_level_silences_the_audit() {
         for level in ["off", "error", "claimlock=error", "claimlock::audit=off"] {
             let lines = logged(LogFormat::Text, level, || {
-                tracing::info!(target: AUDIT, reason = "stuck", "lock forced open");
-                tracing::debug!(target: AUDIT, "details");
+                tracing::info!(target: audit::TARGET, reason = "stuck", "lock forced open");
+                tracing::debug!(target: audit::TARGET, "details");
             });
             assert_eq!(lines.len(), 1, "{level}: {lines:?}");
             assert!(
@@ -166,7 +164,7 @@ mod tests {
     #[test]
     fn a_more_verbose_level_holds_for_the_audit_too() {
         let lines = logged(LogFormat::Text, "debug", || {
-            tracing::debug!(target: AUDIT, "details");
+            tracing::debug!(target: audit::TARGET, "details");
         });
         assert_eq!(lines.len(), 1);
     }

@@ -3,11 +3,12 @@
 --   KEYS[2] ends     sorted set: token by the time from which it no longer counts
 --   KEYS[3] limits   sorted set: token by its max_holders, only of those that named one
 --   KEYS[4] spent    hash: token -> reason and times, and the two fields below, for `memory` after the last use
+--   KEYS[5] live     sorted set: token by the end of its lease, only of those that were not released
 -- A holder is live until its lease ends or it is released. It counts against others until lock_delay and
 -- hold_at_least are over as well. The sorted sets keep every call's script logarithmic
 -- in the number of holders.
 
-local HOLDERS, ENDS, LIMITS, SPENT = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local HOLDERS, ENDS, LIMITS, SPENT, LIVE = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 -- A token cannot contain '!'.
 local LAST_FENCE, LAST_GRANT = '!fence', '!granted'
 
@@ -15,6 +16,7 @@ local LAST_FENCE, LAST_GRANT = '!fence', '!granted'
 -- the end.
 local FENCE, MODE, LEASE_END, LEASE, ACQUIRED_AT = 1, 2, 3, 4, 5
 local HOLD_UNTIL, DELAY, LIMIT, RELEASED, NONCE, HOLDER = 6, 7, 8, 9, 10, 11
+local GRANTED_BEFORE = 12            -- when the resource was acquired last before this, for the undo
 local EXCLUSIVE = 'EXCLUSIVE'
 
 -- How many expired holders one script clears away, so that none takes long.
@@ -38,12 +40,18 @@ end
 local function put(token, h)
   redis.call('HSET', HOLDERS, token, cmsgpack.pack(h))
   redis.call('ZADD', ENDS, text(counts_until(h)), token)
+  if h[RELEASED] == 1 then
+    redis.call('ZREM', LIVE, token)
+  else
+    redis.call('ZADD', LIVE, text(h[LEASE_END]), token)
+  end
 end
 
 local function remove(token)
   redis.call('HDEL', HOLDERS, token)
   redis.call('ZREM', ENDS, token)
   redis.call('ZREM', LIMITS, token)
+  redis.call('ZREM', LIVE, token)
 end
 
 -- Spent tokens are '<letter> <until> <lease_end>'. The letter: R released, F forced, L its lease ended, U never
@@ -76,10 +84,11 @@ local function spend(token, letter, until_time, lease_end)
   if redis.call('HLEN', SPENT) > SPENT_MOST then drop_oldest_spent() end
 end
 
+local function last_grant() return tonumber(redis.call('HGET', SPENT, LAST_GRANT) or 0) end
+
 -- Nobody may renew a lease that ended, whether or not somebody acquired the lock since.
 local function lease_over_reason(lease_end)
-  local last_grant = tonumber(redis.call('HGET', SPENT, LAST_GRANT) or 0)
-  return last_grant >= lease_end and 'TAKEN_OVER' or 'LEASE_OVER'
+  return last_grant() >= lease_end and 'TAKEN_OVER' or 'LEASE_OVER'
 end
 
 -- Why a token can no longer hold the lock, with the letter of its entry; nil for one that does or may.
@@ -161,19 +170,13 @@ local function tell(told, h)
   for _, value in ipairs({h[HOLDER], h[FENCE], h[MODE], h[ACQUIRED_AT], h[LEASE_END]}) do told[#told + 1] = value end
 end
 
--- Up to `most` live holders, five values each: holder, fence, mode, acquired_at, lease_end.
+-- Up to `most` live holders, five values each: holder, fence, mode, acquired_at, lease_end. Found by the ends of their
+-- leases: there may be any number of others that only count, for longer than these.
 local function live_holders(most)
-  local found, offset = {}, 0
-  -- Those that only count are passed over, a bounded number of them. The longest are looked at first: on a semaphore
-  -- with hold_at_least most of those that end sooner have been released.
-  for _ = 1, 10 do
-    local tokens = redis.call('ZREVRANGEBYSCORE', ENDS, '+inf', '(' .. text(now), 'LIMIT', offset, most)
-    for _, token in ipairs(tokens) do
-      local h = holder_of(token)
-      if is_live(h) and #found < most * 5 then tell(found, h) end
-    end
-    if #tokens < most or #found >= most * 5 then break end
-    offset = offset + most
+  local found = {}
+  for _, token in ipairs(redis.call('ZREVRANGEBYSCORE', LIVE, '+inf', '(' .. text(now), 'LIMIT', 0, most)) do
+    local h = holder_of(token)
+    if h then tell(found, h) end
   end
   return found
 end

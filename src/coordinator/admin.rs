@@ -2,16 +2,14 @@
 //! change runs to its end even where its operator goes away meanwhile.
 
 use super::Coordinator;
+use crate::domain::audit;
 use crate::domain::claim::{ClaimInfo, ListClaims, ResolveClaim, Resolved};
 use crate::domain::failure::Failure;
-use crate::domain::lock::{ForceReleaseLock, ForceReleased, HolderInfo, ListLocks, LockInfo};
+use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo};
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::page::Page;
 use crate::store::Store;
 use std::time::Instant;
-
-/// How many holders an audit line names; of the others it says how many.
-const HOLDERS_WRITTEN: usize = 100;
 
 /// Who makes a change, as far as the transport can tell.
 #[derive(Clone, Debug)]
@@ -80,16 +78,20 @@ async fn resolve_claim(
     limit: Instant,
 ) -> Result<Resolved, Failure> {
     let result = store.resolve_claim(&request, limit).await;
-    let (done, before, after) = match &result {
-        Ok(resolved) => (
-            if resolved.resolved { "yes" } else { "no" },
-            resolved.before.as_ref(),
-            resolved.after.as_ref(),
+    let (done, message) = match &result {
+        Ok(Resolved { resolved: true, .. }) => ("yes", "an operator settled a claim"),
+        Ok(_) => (
+            "no",
+            "an operator tried to settle a claim, which was left as it is",
         ),
-        Err(_) => ("unknown", None, None),
+        Err(_) => (
+            "unknown",
+            "an operator tried to settle a claim, and nobody knows what came of it",
+        ),
     };
+    let told = result.as_ref().ok();
     tracing::info!(
-        target: "claimlock::audit",
+        target: audit::TARGET,
         who = operator.0,
         what = "resolve_claim",
         resolution = request.resolution.name(),
@@ -99,9 +101,9 @@ async fn resolve_claim(
         fencing_token = request.fencing_token,
         why = request.reason.as_str(),
         done,
-        before = before.map(summary),
-        after = after.map(summary),
-        "an operator settled a claim"
+        before = told.map(|resolved| audit::claim(resolved.before.as_ref())),
+        after = told.map(|resolved| audit::claim(resolved.after.as_ref())),
+        "{message}"
     );
     result
 }
@@ -113,19 +115,20 @@ async fn force_release_lock(
     limit: Instant,
 ) -> Result<ForceReleased, Failure> {
     let result = store.force_release_lock(&request, limit).await;
-    let (done, before) = match &result {
-        Ok(released) => ("yes", Some(&released.ended)),
-        Err(_) => ("unknown", None),
+    let (done, message) = match &result {
+        Ok(released) if !released.ended.is_empty() => ("yes", "an operator took a lock away"),
+        Ok(_) => (
+            "no",
+            "an operator tried to take a lock away, and there was no such holder",
+        ),
+        Err(_) => (
+            "unknown",
+            "an operator tried to take a lock away, and nobody knows what came of it",
+        ),
     };
-    let holders = |ended: &Vec<HolderInfo>| {
-        let written = &ended[..ended.len().min(HOLDERS_WRITTEN)];
-        match ended.len() - written.len() {
-            0 => format!("{written:?}"),
-            others => format!("{written:?} and {others} others"),
-        }
-    };
+    let told = result.as_ref().ok();
     tracing::info!(
-        target: "claimlock::audit",
+        target: audit::TARGET,
         who = operator.0,
         what = "force_release_lock",
         tenant = request.id.tenant.as_str(),
@@ -133,23 +136,9 @@ async fn force_release_lock(
         fencing_token = request.fencing_token,
         why = request.reason.as_str(),
         done,
-        before = before.map(holders),
-        after = result.as_ref().ok().map(|released| format!("released {} holders", released.released_holders)),
-        "an operator took a lock away"
+        before = told.map(|released| audit::holders(&released.ended)),
+        after = told.map(|released| format!("released_holders={}", released.released_holders)),
+        "{message}"
     );
     result
-}
-
-fn summary(claim: &ClaimInfo) -> String {
-    format!(
-        "state {:?}, attempt {}, fencing token {}, holder {:?}, operation {:?}, response status {} with {} bytes, taken over {}",
-        claim.state,
-        claim.attempt,
-        claim.fencing_token,
-        claim.holder,
-        claim.operation,
-        claim.response_status,
-        claim.response_bytes,
-        claim.taken_over,
-    )
 }

@@ -4,9 +4,9 @@ use super::Coordinator;
 use super::cleanup::{Grant, Undo, What};
 use crate::domain::claim::{
     Abandon, AbandonOutcome, Claim, ClaimOutcome, Complete, CompleteOutcome, RenewClaim,
-    RenewOutcome,
 };
 use crate::domain::failure::Failure;
+use crate::domain::lease::RenewOutcome;
 use crate::domain::token::Nonce;
 use std::time::{Duration, Instant};
 

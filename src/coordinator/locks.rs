@@ -2,8 +2,8 @@
 
 use super::Coordinator;
 use super::cleanup::{Grant, Undo, What};
-use crate::domain::claim::RenewOutcome;
 use crate::domain::failure::Failure;
+use crate::domain::lease::RenewOutcome;
 use crate::domain::lock::{AcquireLock, AcquireOutcome, ReleaseLock, ReleaseOutcome, RenewLock};
 use crate::domain::token::Nonce;
 use std::time::{Duration, Instant};

@@ -1,17 +1,14 @@
 //! Claims: what is asked, and what comes of it.
 
-use super::duration::{ClaimLease, Retention};
+use super::duration::{ClaimLease, Retention, Timestamp};
 use super::fingerprint::Fingerprint;
+use super::lease::LossReason;
 use super::name::{AbandonReason, ClaimId, Holder, Operation, OperatorReason, Prefix, Tenant};
 use super::page::Position;
 use super::receipt::Receipt;
 use super::response::StoredResponse;
 use super::token::ClaimToken;
 use std::time::Duration;
-
-/// Microseconds since 1970 on Redis's clock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Timestamp(pub i64);
 
 /// What becomes of a claim whose lease ends before it is completed. The greater one is the stricter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,23 +103,6 @@ pub struct Abandon {
     pub reason: AbandonReason,
 }
 
-/// Why a token no longer holds what it names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LossReason {
-    /// Nothing is known under this name and token.
-    NotFound,
-    /// Somebody else holds it, or held it since.
-    TakenOver,
-    /// It was released or abandoned with this token.
-    Released,
-    /// An operator took it away.
-    Forced,
-    /// The claim is completed.
-    Completed,
-    /// The lease on the lock ended.
-    LeaseOver,
-}
-
 /// What comes of a Claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClaimOutcome {
@@ -203,20 +183,6 @@ pub struct Uncertain {
     pub checkpoint: Vec<u8>,
     /// Who it was.
     pub holder: String,
-}
-
-/// What comes of a renewal.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RenewOutcome {
-    /// The lease was extended.
-    Renewed {
-        /// Time left on it.
-        lease_left: Duration,
-        /// The grant's fencing token.
-        fencing_token: i64,
-    },
-    /// The token does not hold it.
-    Lost(LossReason),
 }
 
 /// What comes of a Complete.

@@ -1,8 +1,12 @@
 //! Durations as they are stored: whole milliseconds, rounded up. Two that could be mistaken for one another
-//! are two types.
+//! are two types. And moments, which are Redis's alone to name.
 
 use super::failure::Refused;
 use std::time::Duration;
+
+/// Microseconds since 1970 on Redis's clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Timestamp(pub i64);
 
 /// Whole milliseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,7 +1,7 @@
 //! Locks: what is asked, and what comes of it.
 
-use super::claim::LossReason;
 use super::duration::{HoldAtLeast, LockDelay, LockLease};
+use super::lease::LossReason;
 use super::name::{Holder, LockId, OperatorReason, Prefix, Tenant};
 use super::page::Position;
 use super::token::LockToken;

@@ -90,11 +90,10 @@ fn in_our_words(response: Response<tonic::body::Body>) -> Response<tonic::body::
     match code(headers) {
         Some(Code::OutOfRange) => status::too_large_message().into_http(),
         Some(Code::Internal) => {
-            tracing::debug!(
-                status = ?Status::from_header_map(headers),
-                "a message could not be read"
-            );
-            status::malformed_message().into_http()
+            let status = Status::from_header_map(headers);
+            tracing::debug!(?status, "a message could not be read");
+            let why = status.as_ref().map_or("", Status::message);
+            status::malformed_message(why).into_http()
         }
         _ => response,
     }

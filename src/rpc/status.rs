@@ -1,6 +1,6 @@
 //! The one place where a failure becomes a gRPC status.
 
-use crate::domain::failure::{Failure, FieldViolation};
+use crate::domain::failure::{Failure, FieldViolation, Refused};
 use http::HeaderMap;
 use http_body::Frame;
 use std::collections::HashMap;
@@ -112,8 +112,18 @@ pub(super) fn too_large_message() -> Status {
     )
 }
 
-/// Bytes that are no message of the contract's.
-pub(super) fn malformed_message() -> Status {
+/// Bytes that are no message of the contract's, for the reason that the codec gave.
+pub(super) fn malformed_message(why: &str) -> Status {
+    if let Some(field) = unread_field(why) {
+        let what = if why.contains("UTF-8") {
+            "must be UTF-8"
+        } else {
+            "could not be read: it is not what the contract says"
+        };
+        let refused = Refused::invalid(format!("{field} {what}"));
+        let field = field.into();
+        return invalid(&[FieldViolation { field, refused }]);
+    }
     status(
         Code::InvalidArgument,
         "the message could not be read: it is not what the contract says",
@@ -122,10 +132,32 @@ pub(super) fn malformed_message() -> Status {
     )
 }
 
+/// The field that the codec could not read, where it says so. It names the messages and fields on the way, the innermost
+/// first, and nothing of what is in them.
+fn unread_field(why: &str) -> Option<String> {
+    let mut rest = why.strip_prefix("failed to decode Protobuf message: ")?;
+    let mut fields = Vec::new();
+    while let Some((step, after)) = rest.split_once(": ")
+        && let Some((message, field)) = step.split_once('.')
+        && is_name(message)
+        && is_name(field)
+    {
+        fields.push(field);
+        rest = after;
+    }
+    fields.reverse();
+    (!fields.is_empty()).then(|| fields.join("."))
+}
+
+fn is_name(text: &str) -> bool {
+    let of_a_name = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !text.is_empty() && text.bytes().all(of_a_name)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::failure::{Cause, Refused};
+    use crate::domain::failure::Cause;
 
     const SECRET: &str = "redis://user:secret@db.internal:6379 SELECT 1";
 

@@ -1,22 +1,21 @@
 //! The transitions of a claim: what each script is given, and what its reply means.
 
+use super::leases::{ASK_AGAIN_WITHIN, loss, optional, renewed};
 use super::reply::{Fields, Reply, defect};
 use super::{Store, keys, scripts};
 use crate::domain::claim::{
     Abandon, AbandonEffect, AbandonOutcome, Claim, ClaimInfo, ClaimOutcome, ClaimState, Claimed,
-    Complete, CompleteOutcome, InFlight, LeaseOverPolicy, LossReason, RenewClaim, RenewOutcome,
-    Replay, Resolution, ResolveClaim, Resolved, Timestamp, Uncertain,
+    Complete, CompleteOutcome, InFlight, LeaseOverPolicy, RenewClaim, Replay, Resolution,
+    ResolveClaim, Resolved, Uncertain,
 };
-use crate::domain::duration::{Millis, Retention};
+use crate::domain::duration::{Millis, Retention, Timestamp};
 use crate::domain::failure::Failure;
+use crate::domain::lease::RenewOutcome;
 use crate::domain::name::ClaimId;
 use crate::domain::receipt::Receipt;
 use crate::domain::response::{ResponseDigest, StoredResponse};
 use crate::domain::token::{ClaimToken, Nonce};
-use std::time::{Duration, Instant};
-
-/// A caller that is told to ask again is told to do so within this time, since work may end before its lease.
-pub(super) const ASK_AGAIN_WITHIN: Duration = Duration::from_secs(1);
+use std::time::Instant;
 
 impl Store {
     /// Claims a key; `nonce` names the call, for [`Store::undo_claim`].
@@ -294,10 +293,6 @@ impl StoredBytes {
     }
 }
 
-pub(super) fn optional(millis: Option<Millis>) -> String {
-    millis.map_or_else(String::new, |millis| millis.get().to_string())
-}
-
 fn policy_number(policy: LeaseOverPolicy) -> u8 {
     match policy {
         LeaseOverPolicy::TakeOver => 1,
@@ -339,32 +334,6 @@ fn uncertain(fields: &mut Fields) -> Result<Uncertain, Failure> {
         checkpoint: fields.bytes()?,
         holder: fields.text()?,
     })
-}
-
-pub(super) fn renewed(reply: &mut Reply) -> Result<RenewOutcome, Failure> {
-    match reply.kind.as_str() {
-        "renewed" => {
-            let lease_end = reply.fields().integer()?;
-            Ok(RenewOutcome::Renewed {
-                lease_left: reply.left(lease_end),
-                fencing_token: reply.fields().integer()?,
-            })
-        }
-        "lost" => Ok(RenewOutcome::Lost(loss(reply)?)),
-        _ => Err(reply.unknown()),
-    }
-}
-
-pub(super) fn loss(reply: &mut Reply) -> Result<LossReason, Failure> {
-    match reply.fields().text()?.as_str() {
-        "NOT_FOUND" => Ok(LossReason::NotFound),
-        "TAKEN_OVER" => Ok(LossReason::TakenOver),
-        "RELEASED" => Ok(LossReason::Released),
-        "FORCED" => Ok(LossReason::Forced),
-        "COMPLETED" => Ok(LossReason::Completed),
-        "LEASE_OVER" => Ok(LossReason::LeaseOver),
-        other => Err(defect(format!("a script lost for the reason {other}"))),
-    }
 }
 
 fn claim_info(id: &ClaimId, reply: &mut Reply) -> Result<Option<ClaimInfo>, Failure> {

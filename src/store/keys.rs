@@ -10,6 +10,7 @@
 //! cl:probe                     see `PROBE`
 //! cl:l:{tenant/resource}:h     holders of a lock        cl:l:{tenant/resource}:m   their limits
 //! cl:l:{tenant/resource}:e     when each ends           cl:l:{tenant/resource}:s   spent tokens
+//! cl:l:{tenant/resource}:l     those that are live
 //! ```
 
 use crate::domain::name::{ClaimId, IdempotencyKey, LockId, Prefix, Resource, Scope, Tenant};
@@ -45,14 +46,14 @@ pub(super) fn claim(id: &ClaimId) -> Vec<String> {
     vec![tag, response]
 }
 
-/// KEYS of the lock scripts: holders, ends, limits, spent.
+/// KEYS of the lock scripts: holders, ends, limits, spent, live.
 pub(super) fn lock(id: &LockId) -> Vec<String> {
     let tag = format!(
         "{LOCK}{}/{}}}",
         encode(id.tenant.as_str()),
         encode(id.resource.as_str())
     );
-    ["h", "e", "m", "s"]
+    ["h", "e", "m", "s", "l"]
         .map(|part| format!("{tag}:{part}"))
         .to_vec()
 }

@@ -1,10 +1,10 @@
 //! The transitions of a lock: what each script is given, and what its reply means.
 
-use super::claims::{ASK_AGAIN_WITHIN, loss, optional, renewed};
+use super::leases::{ASK_AGAIN_WITHIN, loss, optional, renewed};
 use super::reply::{Reply, defect};
 use super::{Store, keys, scripts};
-use crate::domain::claim::RenewOutcome;
 use crate::domain::failure::{Failure, Refused};
+use crate::domain::lease::RenewOutcome;
 use crate::domain::lock::{
     AcquireLock, AcquireOutcome, Acquired, ForceReleaseLock, ForceReleased, Held, HolderInfo,
     LockInfo, LockMode, ReleaseLock, ReleaseOutcome, RenewLock,

@@ -4,6 +4,7 @@ mod claims;
 mod clock;
 pub mod embedded;
 mod keys;
+mod leases;
 mod locks;
 mod pool;
 mod reply;

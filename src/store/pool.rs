@@ -86,8 +86,9 @@ impl bb8::ManageConnection for Manager {
                 .client
                 .get_multiplexed_async_connection_with_config(&config)
                 .await?;
-            scripts::load_all(&mut connection).await?;
+            // A refusal for want of a password, say, comes once then, not once for each script.
             look_at_clock(&mut connection, &self.clock).await?;
+            scripts::load_all(&mut connection).await?;
             Ok(Link {
                 connection,
                 generation,

@@ -104,6 +104,19 @@ async fn without_a_server_to_start_one_sentence_says_what_to_install() {
     assert!(line.contains("apt-get install redis-server"), "{said}");
 }
 
+/// Whoever waits for the line with the addresses takes the service to be there.
+#[tokio::test]
+async fn a_start_that_fails_prints_no_address() {
+    let folder = DataFolder::new();
+    let _first = start(&folder).await;
+    let free = DataFolder::new();
+    for (folder, path) in [(&folder, path().as_str()), (&free, "/nowhere")] {
+        let output = serve_to_its_end(folder, path).await;
+        assert_eq!(output.status.code(), Some(1));
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "");
+    }
+}
+
 async fn serve_to_its_end(folder: &DataFolder, path: &str) -> Output {
     let home = TempDir::new().expect("a temporary folder");
     let command = claimlock(&home)

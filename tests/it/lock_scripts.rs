@@ -71,7 +71,7 @@ impl Ask {
 }
 
 fn keys(resource: &str) -> Vec<String> {
-    let parts = ["h", "e", "m", "s"];
+    let parts = ["h", "e", "m", "s", "l"];
     parts
         .map(|part| format!("cl:l:{{default/{resource}}}:{part}"))
         .to_vec()
@@ -481,6 +481,34 @@ async fn a_grant_that_somebody_has_heard_of_is_kept() {
             assert_eq!(scripts.redis.server.dump().await, before, "{heard}");
         }
     }
+}
+
+#[tokio::test]
+async fn whose_lease_ended_was_not_taken_over_by_an_acquisition_that_was_undone() {
+    let mut scripts = lock_scripts().await;
+    let gone = ["b", "first call of b"];
+    scripts.left_behind(&shared("a")).await;
+    for (acquired, undone, told) in [
+        ("b", true, "lost LEASE_OVER"),
+        ("c", false, "lost TAKEN_OVER"),
+        ("b", true, "lost TAKEN_OVER"),
+    ] {
+        scripts.granted(&shared(acquired)).await;
+        let late = scripts.call(RENEW, &["a", ""]).await;
+        assert_eq!(late.answer(), "lost TAKEN_OVER");
+        if undone {
+            assert_eq!(scripts.call(UNDO, &gone).await.answer(), "undone");
+        }
+        let late = scripts.call(RENEW, &["a", ""]).await;
+        assert_eq!(late.answer(), told, "after {acquired}");
+    }
+    // One that came after the undone one stands.
+    scripts.left_behind(&shared("d")).await;
+    scripts.granted(&shared("b")).await;
+    scripts.granted(&shared("e")).await;
+    assert_eq!(scripts.call(UNDO, &gone).await.answer(), "undone");
+    let late = scripts.call(RENEW, &["d", ""]).await;
+    assert_eq!(late.answer(), "lost TAKEN_OVER");
 }
 
 #[tokio::test]

@@ -472,11 +472,14 @@ async fn two_programs_on_one_redis_are_one_service() {
 }
 
 #[tokio::test]
-async fn a_port_that_is_taken_is_named_in_one_line_and_the_code_is_1() {
+async fn a_port_that_is_taken_is_named_with_its_flag_in_one_line_and_the_code_is_1() {
     let home = TempDir::new().expect("a temporary folder");
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
     let taken = listener.local_addr().expect("a bound address").to_string();
-    for (grpc, http) in [(taken.as_str(), "127.0.0.1:0"), ("127.0.0.1:0", &taken)] {
+    for (grpc, http, flag) in [
+        (taken.as_str(), "127.0.0.1:0", "--grpc-addr"),
+        ("127.0.0.1:0", &taken, "--http-addr"),
+    ] {
         let output = claimlock(&home)
             .args(["serve", "--redis-url=redis://127.0.0.1:1"])
             .args(["--grpc-addr", grpc, "--http-addr", http])
@@ -488,6 +491,7 @@ async fn a_port_that_is_taken_is_named_in_one_line_and_the_code_is_1() {
         let stderr = String::from_utf8(output.stderr).expect("it prints UTF-8");
         let start = format!("claimlock: cannot listen on {taken}: Address already in use");
         assert!(stderr.starts_with(&start), "{stderr}");
+        assert!(stderr.contains(flag), "{stderr}");
         assert_eq!(stderr.lines().count(), 1, "{stderr}");
     }
 }

@@ -113,6 +113,37 @@ async fn a_redis_that_refuses_writes_makes_the_program_not_ready_until_it_takes_
 }
 
 #[tokio::test]
+async fn a_missing_or_wrong_password_is_told_once_and_not_once_for_each_script() {
+    let redis = RedisServer::with(RedisOptions {
+        tcp: true,
+        ..RedisOptions::default()
+    })
+    .await;
+    let mut config = redis::cmd("CONFIG");
+    config.arg("SET").arg("requirepass").arg("right");
+    let set = config.exec_async(&mut redis.connect().await).await;
+    set.expect("redis takes the setting");
+
+    let missing = redis.tcp_url();
+    let wrong = missing.replace("redis://", "redis://:wrong@");
+    for (url, cause) in [
+        (missing, "Authentication required"),
+        (wrong, "Password authentication failed"),
+    ] {
+        let program = Program::serve(&url, &[]).await;
+        let line = eventually("the log to say why", async || {
+            let log = program.log();
+            let line = log
+                .lines()
+                .find(|line| line.contains("redis does not answer"))?;
+            Some(line.to_owned())
+        })
+        .await;
+        assert_eq!(line.matches(cause).count(), 1, "{line}");
+    }
+}
+
+#[tokio::test]
 async fn a_redis_that_is_away_at_the_start_is_named_with_the_reason() {
     let program = Program::serve("redis://127.0.0.1:1", &[]).await;
     eventually("the log to say why", async || {

@@ -6,11 +6,12 @@ use super::{
 };
 use crate::domain::claim::{
     Abandon, AbandonEffect, AbandonOutcome, Checkpoint, Claim, ClaimOutcome, Complete,
-    CompleteOutcome, LeaseOverPolicy, RenewClaim, RenewOutcome,
+    CompleteOutcome, LeaseOverPolicy, RenewClaim,
 };
 use crate::domain::duration::{ClaimLease, ClaimWait, Retention};
 use crate::domain::failure::{Failure, Refused, Violations};
 use crate::domain::fingerprint::{Content, Fingerprint};
+use crate::domain::lease::RenewOutcome;
 use crate::domain::limits::{Limits, MAX_CHECKPOINT};
 use crate::domain::name::{
     AbandonReason, ClaimId, Holder, IdempotencyKey, Operation, Scope, Tenant,

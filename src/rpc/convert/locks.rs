@@ -1,9 +1,9 @@
 //! Locks.
 
 use super::{known, optional, proto, renewed_or_lost, to_duration, to_lost, zero_if_unset};
-use crate::domain::claim::RenewOutcome;
 use crate::domain::duration::{HoldAtLeast, LockDelay, LockLease, LockWait};
 use crate::domain::failure::{Failure, Refused, Violations};
+use crate::domain::lease::RenewOutcome;
 use crate::domain::lock::{
     AcquireLock, AcquireOutcome, HolderInfo, LockMode, ReleaseLock, ReleaseOutcome, RenewLock,
 };

@@ -5,8 +5,9 @@ pub(super) mod claims;
 pub(super) mod locks;
 
 use super::proto;
-use crate::domain::claim::{LossReason, RenewOutcome, Timestamp};
+use crate::domain::duration::Timestamp;
 use crate::domain::failure::{Refused, Violations};
+use crate::domain::lease::{LossReason, RenewOutcome};
 use crate::domain::limits::Limits;
 use crate::domain::response::StoredResponse;
 use std::time::Duration;

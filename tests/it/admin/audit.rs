@@ -6,7 +6,7 @@ use crate::support::calls::{Clients, force_release, resolve_claim};
 use crate::support::eventually;
 use crate::support::logs::Logs;
 use crate::support::redis::{RedisOptions, RedisServer};
-use crate::support::requests::{acquire, claim, complete};
+use crate::support::requests::{abandon, acquire, claim, complete};
 use crate::support::service::{Admin, Service, channel};
 use claimlock::config::Settings;
 use claimlock::rpc::proto::resolve_claim_request::Resolution;
@@ -75,8 +75,16 @@ async fn every_resolution_leaves_one_line() {
         (&line["what"], &line["done"]),
         (&"resolve_claim".into(), &"no".into())
     );
-    says(&line, "before", &["InFlight", "holder a"]);
-    assert_eq!(line["after"], line["before"]);
+    let as_it_is = format!(
+        "state=in_flight attempt=1 fencing_token={fence} holder='holder a' \
+         operation='POST /v1/charges' response=none taken_over=no"
+    );
+    assert_eq!(line["before"], as_it_is);
+    assert_eq!(line["after"], as_it_is);
+    assert_eq!(
+        line["message"],
+        "an operator tried to settle a claim, which was left as it is"
+    );
 
     let completion = CompleteRequest {
         tenant: "acme".to_owned(),
@@ -90,14 +98,24 @@ async fn every_resolution_leaves_one_line() {
         .await
         .expect("completed");
     let steps = [
-        (mended(), "complete", "with 5 bytes", Some("with 6 bytes")),
+        (
+            mended(),
+            "complete",
+            "response_status=201 response_bytes=5",
+            "response_status=201 response_bytes=6",
+        ),
         (
             Resolution::EraseResponse(EraseResponse {}),
             "erase_response",
-            "with 6 bytes",
-            Some("with 0 bytes"),
+            "response_status=201 response_bytes=6",
+            "response=none",
         ),
-        (Resolution::Forget(Forget {}), "forget", "Completed", None),
+        (
+            Resolution::Forget(Forget {}),
+            "forget",
+            "response=none",
+            "state=absent",
+        ),
     ];
     for (resolution, name, before, after) in steps {
         assert!(
@@ -111,6 +129,7 @@ async fn every_resolution_leaves_one_line() {
             (&line["what"], &line["done"]),
             (&"resolve_claim".into(), &"yes".into())
         );
+        assert_eq!(line["message"], "an operator settled a claim");
         assert_eq!(line["resolution"], name);
         let id = (
             &line["tenant"],
@@ -127,15 +146,10 @@ async fn every_resolution_leaves_one_line() {
                 &fence.into()
             )
         );
-        says(
-            &line,
-            "before",
-            &[before, &fence.to_string(), "POST /v1/charges"],
-        );
-        match after {
-            Some(after) => says(&line, "after", &[after, "Completed"]),
-            None => assert_eq!(line["after"], Value::Null),
-        }
+        let id = format!("fencing_token={fence}");
+        let parts = [before, "state=completed", "operation='POST", &id];
+        says(&line, "before", &parts);
+        says(&line, "after", &[after]);
     }
 
     // There is nothing left to resolve.
@@ -143,7 +157,7 @@ async fn every_resolution_leaves_one_line() {
     let line = new_line(&logs, &mut seen);
     assert_eq!(
         (&line["done"], &line["before"]),
-        (&"no".into(), &Value::Null)
+        (&"no".into(), &"state=absent".into())
     );
 
     // Nothing happened, so there is nothing to write down.
@@ -155,6 +169,40 @@ async fn every_resolution_leaves_one_line() {
         .await
         .expect_err("it is bad");
     assert_eq!(logs.of(AUDIT).len(), seen);
+    world.ends_well().await;
+}
+
+/// Not as the code calls them, so that one word finds them in the contract, in the documents and here.
+#[tokio::test]
+async fn the_states_of_a_claim_are_written_in_the_contracts_words() {
+    use AbandonEffect::{None, Unknown};
+    use LeaseOverPolicy::{MarkUncertain, TakeOver};
+    let mut world = World::start().await;
+    let logs = Logs::capture();
+    let mut seen = 0;
+    for (state, policy, effect) in [
+        ("uncertain", MarkUncertain, Unknown),
+        ("lease_over", TakeOver, Unknown),
+        ("abandoned", TakeOver, None),
+    ] {
+        let granted = world
+            .claim(ClaimRequest {
+                on_lease_over: policy.into(),
+                ..claim(state, "a")
+            })
+            .await;
+        let giving_up = abandon(state, "a", effect);
+        let answer = world.clients.coordination.abandon(giving_up).await;
+        answer.expect("given up");
+        let forget = ResolveClaimRequest {
+            reason: WHY.to_owned(),
+            resolution: Some(Resolution::Forget(Forget {})),
+            ..resolve_claim(state, granted.fencing_token)
+        };
+        assert!(world.resolve(forget).await.resolved);
+        let line = new_line(&logs, &mut seen);
+        says(&line, "before", &[&format!("state={state} ")]);
+    }
     world.ends_well().await;
 }
 
@@ -181,11 +229,15 @@ async fn every_forced_release_leaves_one_line() {
         };
         fences.push(acquired.fencing_token);
     }
-    for (fencing_token, released, holders) in [
-        (fences[0], 1, vec!["holder a"]),
-        (fences[0], 0, vec![]),
-        (0, 1, vec!["holder b"]),
-        (0, 0, vec![]),
+    let (took, tried) = (
+        "an operator took a lock away",
+        "an operator tried to take a lock away, and there was no such holder",
+    );
+    for (fencing_token, released, holder, done, message) in [
+        (fences[0], 1, "holder='holder a'", "yes", took),
+        (fences[0], 0, "holders=none", "no", tried),
+        (0, 1, "holder='holder b'", "yes", took),
+        (0, 0, "holders=none", "no", tried),
     ] {
         let request = ForceReleaseLockRequest {
             fencing_token,
@@ -201,14 +253,16 @@ async fn every_forced_release_leaves_one_line() {
         assert_eq!(answer.into_inner().released_holders, released);
         let line = new_line(&logs, &mut seen);
         assert_eq!(
-            (&line["what"], &line["done"]),
-            (&"force_release_lock".into(), &"yes".into())
+            (&line["what"], &line["done"], &line["message"]),
+            (&"force_release_lock".into(), &done.into(), &message.into())
         );
         let id = (&line["tenant"], &line["resource"], &line["fencing_token"]);
         assert_eq!(id, (&"default".into(), &"r".into(), &fencing_token.into()));
-        says(&line, "before", &holders);
-        assert_eq!(holders.is_empty(), line["before"] == "[]", "{line}");
-        says(&line, "after", &[&format!("released {released} holders")]);
+        says(&line, "before", &[holder]);
+        if done == "yes" {
+            says(&line, "before", &[" mode=shared held_for="]);
+        }
+        assert_eq!(line["after"], format!("released_holders={released}"));
     }
     let bad = ForceReleaseLockRequest {
         reason: String::new(),
@@ -286,7 +340,17 @@ async fn is_written_down_when_its_caller_goes_away(goes_by_deadline: bool) {
     })
     .await;
     let line = new_line(&logs, &mut 0);
-    assert_eq!(line["done"], "unknown");
+    assert_eq!(
+        (&line["done"], &line["message"]),
+        (
+            &"unknown".into(),
+            &"an operator tried to take a lock away, and nobody knows what came of it".into()
+        )
+    );
+    assert_eq!(
+        (&line["before"], &line["after"]),
+        (&Value::Null, &Value::Null)
+    );
 }
 
 #[tokio::test]

@@ -40,6 +40,16 @@ async fn seen(scripts: &mut Scripts, name: &str) -> Vec<String> {
     fields
 }
 
+/// Where [`seen`] has them.
+const STATE: usize = 0;
+const POLICY: usize = 4;
+const EXPIRES_AT: usize = 9;
+
+#[track_caller]
+fn number_of(seen: &[String], place: usize) -> i64 {
+    seen[place].parse().expect("a number")
+}
+
 #[tokio::test]
 async fn undo_claim_returns_all_that_its_header_documents() {
     let mut scripts = claim_scripts().await;
@@ -449,4 +459,74 @@ async fn a_give_up_after_the_record_expired_stays_spent_through_an_undone_claim_
         ["lost", "RELEASED"]
     );
     assert!(scripts.redis.server.keys_without_expiry().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_stricter_policy_that_another_asked_for_survives_the_undo_of_a_takeover() {
+    const STRICT: i64 = 2;
+    let mut scripts = claim_scripts().await;
+    let of = |token, policy| Claim {
+        policy,
+        ..Claim::by(token)
+    };
+    // What a key was, what the undone grant itself asked for, and what the next one gets.
+    let cases = [
+        ("lease over", 1, "uncertain"),
+        ("given up", 1, "uncertain"),
+        ("abandoned", STRICT, "claimed"),
+    ];
+    for (name, ..) in cases {
+        granted(&mut scripts, name, Claim::by("a")).await;
+    }
+    scripts.redis.pass(Duration::from_secs(60));
+    let unknown = abandonment("a", "UNKNOWN");
+    scripts.run("abandon", "given up", &unknown).await;
+    granted(&mut scripts, "abandoned", Claim::by("a2")).await;
+    let none = abandonment("a2", "NONE");
+    scripts.run("abandon", "abandoned", &none).await;
+
+    for (name, own, expected) in cases {
+        let before = seen(&mut scripts, name).await;
+        granted(&mut scripts, name, of("b", own)).await;
+        for _ in 0..2 {
+            let other = of("c", STRICT).arguments();
+            let told = scripts.run("claim", name, &other).await;
+            assert_eq!(told.kind, "in_flight", "{name}");
+        }
+        assert_undone(&mut scripts, name, "b", "nonce").await;
+
+        let mut after = seen(&mut scripts, name).await;
+        let kept_longer = number_of(&after, EXPIRES_AT) > number_of(&before, EXPIRES_AT);
+        assert!(kept_longer, "{name}: as the stricter policy has it");
+        assert_eq!(after[POLICY], STRICT.to_string(), "{name}");
+        for place in [STATE, POLICY, EXPIRES_AT] {
+            after[place].clone_from(&before[place]);
+        }
+        assert_eq!(after, before, "{name}: and nothing else");
+
+        let next = scripts.run("claim", name, &of("d", 1).arguments()).await;
+        assert_eq!(next.kind, expected, "{name}");
+        assert_eq!(seen(&mut scripts, name).await[POLICY], STRICT.to_string());
+    }
+    assert!(scripts.redis.server.keys_without_expiry().await.is_empty());
+}
+
+#[tokio::test]
+async fn a_stricter_policy_does_not_bring_back_a_record_that_had_expired() {
+    let mut scripts = claim_scripts().await;
+    let short = Claim {
+        retention: 1000,
+        ..Claim::by("a")
+    };
+    granted(&mut scripts, "k", short).await;
+    scripts.redis.pass(Duration::from_secs(61));
+    granted(&mut scripts, "k", Claim::by("b")).await;
+    let strict = Claim {
+        policy: 2,
+        ..Claim::by("c")
+    };
+    let told = scripts.run("claim", "k", &strict.arguments()).await;
+    assert_eq!(told.kind, "in_flight");
+    assert_undone(&mut scripts, "k", "b", "nonce").await;
+    assert_eq!(seen(&mut scripts, "k").await, ["[]"]);
 }

@@ -100,25 +100,52 @@ async fn bytes_that_are_no_message_are_the_callers_mistake() {
     let service = Service::start(&redis).await;
     let raw = Raw::to(&service).await;
     let before = redis.dump().await;
-    let malformed: [(&str, &[u8]); 9] = [
-        ("a length past the end", b"\x1a\x7fk"),
+    let malformed: [(&str, &[u8], &[&str]); 9] = [
+        ("a length past the end", b"\x1a\x7fk", &["key"]),
         (
             "an endless number",
             b"\x68\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01",
+            &["on_lease_over"],
         ),
-        ("a number for a text", b"\x18\x01"),
-        ("a text for a number", b"\x6a\x01a"),
-        ("a text that is no UTF-8", b"\x1a\x01\xff"),
-        ("a surrogate in UTF-8", b"\x1a\x03\xed\xa0\x80"),
-        ("a group that was never begun", b"\x1c"),
-        ("the tag zero", b"\x00"),
-        ("half a duration", b"\x52\x02\x08"),
+        ("a number for a text", b"\x18\x01", &["key"]),
+        ("a text for a number", b"\x6a\x01a", &["on_lease_over"]),
+        ("a text that is no UTF-8", b"\x1a\x01\xff", &["key"]),
+        ("a surrogate in UTF-8", b"\x1a\x03\xed\xa0\x80", &["key"]),
+        ("a group that was never begun", b"\x1c", &["key"]),
+        ("the tag zero", b"\x00", &[]),
+        ("half a duration", b"\x52\x02\x08", &["lease"]),
     ];
-    for (what, bytes) in malformed {
+    for (what, bytes, fields) in malformed {
         let status = raw.call("Claim", &[], Sent::all(framed(bytes))).await;
-        assert_eq!(told(&status), invalid("INVALID_FIELD", &[]), "{what}");
+        assert_eq!(told(&status), invalid("INVALID_FIELD", fields), "{what}");
     }
     assert_eq!(redis.dump().await, before);
+}
+
+#[tokio::test]
+async fn a_text_that_is_no_utf_8_is_named_by_its_field_and_not_repeated() {
+    let redis = RedisServer::start().await;
+    let service = Service::start(&redis).await;
+    let raw = Raw::to(&service).await;
+    // A header's name within the response, and a token beside a good key.
+    let cases: [(&str, &[u8], &str); 2] = [
+        (
+            "Complete",
+            b"\x2a\x0c\x12\x0a\x0a\x08secret\xff\xff",
+            "response.headers.name",
+        ),
+        ("Claim", b"\x1a\x01k\x42\x08secret\xff\xff", "claim_token"),
+    ];
+    for (method, bytes, field) in cases {
+        let status = raw.call(method, &[], Sent::all(framed(bytes))).await;
+        assert_eq!(
+            told(&status),
+            invalid("INVALID_FIELD", &[field]),
+            "{method}"
+        );
+        assert_eq!(status.message(), format!("{field} must be UTF-8"));
+        assert!(!format!("{status:?}").contains("secret"), "{status:?}");
+    }
 }
 
 #[tokio::test]

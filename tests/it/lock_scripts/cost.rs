@@ -1,7 +1,7 @@
 //! What a lock script costs, counted in the Redis commands that it calls.
 
 use super::{ACQUIRE, Ask, FORCE, GET, RELEASE, RENEW, UNDO, ask, keys, lock_scripts, shared};
-use crate::support::scripts::{Common, Scripts, assemble};
+use crate::support::scripts::{Common, Reply, Scripts, assemble};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -53,7 +53,7 @@ impl Scripts {
                 pipeline
                     .cmd("EVALSHA")
                     .arg(&sha)
-                    .arg(4)
+                    .arg(keys("r").len())
                     .arg(keys("r"))
                     .arg(common.not_after)
                     .arg(common.highest_seen)
@@ -180,7 +180,7 @@ async fn ten_thousand_leases_that_end_at_once_are_cleared_away_in_bounded_steps(
     let told = scripts.call(RENEW, &["gone-9999", ""]).await;
     assert_eq!(told.answer(), "lost LEASE_OVER");
 
-    let [holders, ends, limits, _] = <[String; 4]>::try_from(keys("r")).expect("four keys");
+    let [holders, ends, limits, _, live] = <[String; 5]>::try_from(keys("r")).expect("five keys");
     let mut granted = 0;
     let mut left = scripts.count("HLEN", &holders).await;
     assert_eq!(left, 10_000);
@@ -221,9 +221,35 @@ async fn ten_thousand_leases_that_end_at_once_are_cleared_away_in_bounded_steps(
     }
     assert_eq!(scripts.count("ZCARD", &ends).await, granted);
     assert_eq!(scripts.count("ZCARD", &limits).await, granted);
+    assert_eq!(scripts.count("ZCARD", &live).await, granted);
     let taken_away = scripts.call(FORCE, &["0", "0", "0"]).await;
     assert_eq!(taken_away.number(2), 3);
     assert_eq!(scripts.redis.server.keys_without_expiry().await, [""; 0]);
+}
+
+#[tokio::test]
+async fn a_live_holder_is_listed_although_hundreds_that_were_released_count_for_longer() {
+    let mut scripts = lock_scripts().await;
+    let held_long = Ask {
+        hold_at_least: 1_000_000,
+        ..shared("")
+    };
+    scripts.share_with("gone", 300, &held_long).await;
+    for number in 0..300 {
+        let released = scripts.call(RELEASE, &[&format!("gone-{number}")]).await;
+        assert_eq!(released.answer(), "released");
+    }
+    scripts.granted(&shared("live")).await;
+
+    let names = |reply: &Reply, place| {
+        let holders = reply.holders(place).into_iter();
+        holders.map(|(name, ..)| name).collect::<Vec<_>>()
+    };
+    let held = scripts.acquire(&ask("x")).await;
+    assert_eq!(names(&held, 2), ["holder live"]);
+    let told = scripts.call(GET, &["10"]).await;
+    assert_eq!(names(&told, 3), ["holder live"]);
+    assert_eq!(told.number(2), 0, "free_at while there is a live holder");
 }
 
 #[tokio::test]

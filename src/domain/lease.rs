@@ -1,0 +1,34 @@
+//! What claims and locks have in common: each is a lease that a token holds, can renew and can lose.
+
+use std::time::Duration;
+
+/// Why a token no longer holds what it names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LossReason {
+    /// Nothing is known under this name and token.
+    NotFound,
+    /// Somebody else holds it, or held it since.
+    TakenOver,
+    /// It was released or abandoned with this token.
+    Released,
+    /// An operator took it away.
+    Forced,
+    /// The claim is completed.
+    Completed,
+    /// The lease on the lock ended.
+    LeaseOver,
+}
+
+/// What comes of a renewal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RenewOutcome {
+    /// The lease was extended.
+    Renewed {
+        /// Time left on it.
+        lease_left: Duration,
+        /// The grant's fencing token.
+        fencing_token: i64,
+    },
+    /// The token does not hold it.
+    Lost(LossReason),
+}
