@@ -7,14 +7,16 @@ use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use clap::Args;
+use clap::Parser;
 
 use super::command::CommandLine;
 use super::exit;
 
+/// What it is called by; no subcommand of those that are listed.
+pub(super) const NAME: &str = "run-bound";
+
 /// Become a command that ends with its parent
-#[derive(Args)]
-#[command(hide = true)]
+#[derive(Parser)]
 pub(super) struct RunBound {
     /// Who started it
     #[arg(long)]
@@ -39,7 +41,7 @@ pub(super) fn command(argv: &[OsString], report: &Path) -> tokio::process::Comma
     });
     command
         .arg0("claimlock")
-        .arg("run-bound")
+        .arg(NAME)
         .arg("--parent")
         .arg(std::process::id().to_string())
         .arg("--report")

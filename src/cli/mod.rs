@@ -67,12 +67,19 @@ enum Subcommands {
     Health(health::HealthCommand),
     Completions(completions::Completions),
     Man(man::Man),
-    #[command(hide = true)]
-    RunBound(bound::RunBound),
 }
 
 /// A command line that was understood.
-pub struct Invocation {
+pub struct Invocation(Understood);
+
+enum Understood {
+    /// What people call.
+    Subcommand(Chosen),
+    /// What this program calls itself by.
+    Bound(bound::RunBound),
+}
+
+struct Chosen {
     command: Subcommands,
     /// The innermost subcommand's own matches: they tell which values came from the environment.
     matches: ArgMatches,
@@ -85,15 +92,20 @@ pub struct Invocation {
 /// When it is not understood, and when help or the version is asked for: [`Error::report`] prints
 /// either.
 pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Invocation, Error> {
+    let line: Vec<_> = line.into_iter().collect();
+    if line.get(1).is_some_and(|first| first == bound::NAME) {
+        let bound = bound::RunBound::try_parse_from(&line[1..])?;
+        return Ok(Invocation(Understood::Bound(bound)));
+    }
     let mut matches = command().try_get_matches_from(line)?;
     let cli = Cli::from_arg_matches(&matches)?;
     while let Some((_, inner)) = matches.remove_subcommand() {
         matches = inner;
     }
-    Ok(Invocation {
+    Ok(Invocation(Understood::Subcommand(Chosen {
         command: cli.command,
         matches,
-    })
+    })))
 }
 
 fn command() -> clap::Command {
@@ -114,8 +126,12 @@ impl Invocation {
     ///
     /// Whatever the subcommand fails with.
     pub async fn run(self) -> Result<ExitCode, Error> {
-        let matches = &self.matches;
-        match self.command {
+        let chosen = match self.0 {
+            Understood::Subcommand(chosen) => chosen,
+            Understood::Bound(command) => return Ok(command.run()),
+        };
+        let matches = &chosen.matches;
+        match chosen.command {
             Subcommands::Serve(serve) => serve.run(matches).await,
             Subcommands::Config(config) => config.run(matches),
             Subcommands::Once(once) => once.run(matches).await,
@@ -129,7 +145,6 @@ impl Invocation {
             Subcommands::Health(health) => health.run(matches).await,
             Subcommands::Completions(completions) => completions.run(command()),
             Subcommands::Man(man) => man.run(command()),
-            Subcommands::RunBound(command) => Ok(command.run()),
         }
     }
 }

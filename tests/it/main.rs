@@ -25,6 +25,7 @@ mod process;
 mod property;
 mod races;
 mod responses;
+mod rust_client;
 mod served;
 mod settings;
 mod store_faults;

@@ -1,33 +1,12 @@
 //! A Redis behind TLS, by `rediss://`.
 
 use crate::support::answers::{claimed, in_flight};
+use crate::support::certificates::certificates;
 use crate::support::eventually;
 use crate::support::program::Program;
 use crate::support::redis::{RedisOptions, RedisServer};
 use crate::support::requests::claim;
-use rcgen::{BasicConstraints, CertificateParams, IsCa, Issuer, KeyPair};
-use std::fs;
 use tempfile::TempDir;
-
-/// An authority, and a certificate of it for 127.0.0.1, as files.
-fn certificates() -> TempDir {
-    let folder = TempDir::new().expect("a temporary folder");
-    let mut authority = CertificateParams::new([]).expect("no names");
-    authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-    let authority_key = KeyPair::generate().expect("a key");
-    let certificate = authority
-        .self_signed(&authority_key)
-        .expect("a certificate");
-    fs::write(folder.path().join("ca.pem"), certificate.pem()).expect("a new file");
-
-    let issuer = Issuer::new(authority, authority_key);
-    let key = KeyPair::generate().expect("a key");
-    let server = CertificateParams::new(["127.0.0.1".to_owned()]).expect("an address");
-    let server = server.signed_by(&key, &issuer).expect("a certificate");
-    fs::write(folder.path().join("server.pem"), server.pem()).expect("a new file");
-    fs::write(folder.path().join("server.key"), key.serialize_pem()).expect("a new file");
-    folder
-}
 
 async fn redis_with_tls(certificates: &TempDir) -> RedisServer {
     let file = |name: &str| certificates.path().join(name).display().to_string();

@@ -1,5 +1,6 @@
 //! How the subcommands find the service: flags, variables, a file; and what they say where they do not.
 
+use crate::support::certificates::{TlsDoor, certificates};
 use crate::support::shell::{Desk, Shell, run};
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -103,6 +104,48 @@ async fn a_credential_is_not_shown() {
     let both = run(command).await;
     assert_eq!(both.code, 2, "{both:?}");
     assert!(!format!("{both:?}").contains("tr0ub4dor"), "{both:?}");
+}
+
+#[tokio::test]
+async fn a_service_behind_tls_is_reached_by_its_authority_and_one_that_asks_for_a_certificate_by_it()
+ {
+    let desk = Desk::start().await;
+    let certificates = certificates();
+    let file = |name: &str| certificates.path().join(name).display().to_string();
+    let open = TlsDoor::open(certificates.path(), desk.service.grpc, false).await;
+    let mutual = TlsDoor::open(certificates.path(), desk.service.grpc, true).await;
+    let health = async |door: &TlsDoor, flags: &[&str]| {
+        let endpoint = format!("https://{}", door.address);
+        let line = "health --call-timeout 2s --endpoint";
+        desk.shell
+            .run(line, &[&[endpoint.as_str()], flags].concat())
+            .await
+    };
+    let trusting = ["--ca-file", &file("ca.pem")];
+    assert_eq!(health(&open, &trusting).await.code, 0);
+    let distrusting = health(&open, &[]).await;
+    assert_eq!(distrusting.code, 69, "{distrusting:?}");
+    assert!(
+        distrusting.stderr.contains("certificate"),
+        "{distrusting:?}"
+    );
+
+    let (certificate, key) = (file("client.pem"), file("client.key"));
+    let known = [
+        &trusting[..],
+        &[
+            "--client-cert-file",
+            &certificate,
+            "--client-key-file",
+            &key,
+        ],
+    ]
+    .concat();
+    assert_eq!(health(&mutual, &known).await.code, 0);
+    let unknown = health(&mutual, &trusting).await;
+    assert_eq!(unknown.code, 69, "{unknown:?}");
+    let half = health(&mutual, &known[..4]).await;
+    assert_eq!(half.code, 2, "{half:?}");
 }
 
 #[tokio::test]

@@ -22,7 +22,7 @@ impl Session {
         let mut command = Command::new("script");
         command
             .args(["--quiet", "--flush", "--return", "--command"])
-            .arg(format!("{} {line}", env!("CARGO_BIN_EXE_claimlock")))
+            .arg(format!("exec {} {line}", env!("CARGO_BIN_EXE_claimlock")))
             .arg("screen")
             .env_clear()
             .envs(
@@ -30,6 +30,7 @@ impl Session {
                     .filter_map(|(name, value)| Some((name, value?))),
             )
             .env("SHELL", "/bin/sh")
+            .env("TERM", "xterm")
             .current_dir(like.get_current_dir().expect("it has one"))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())

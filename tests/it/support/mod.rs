@@ -3,6 +3,7 @@
 pub mod answers;
 pub mod blackhole;
 pub mod calls;
+pub mod certificates;
 pub mod claims;
 pub mod data_folder;
 pub mod failures;

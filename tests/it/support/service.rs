@@ -49,10 +49,22 @@ impl Service {
         service
     }
 
+    /// On an address that another service has left.
+    pub async fn on(grpc: SocketAddr, redis: &RedisServer, settings: Settings) -> Self {
+        let service = Self::listening(grpc, &redis.url(), settings).await;
+        service.is_ready().await;
+        service
+    }
+
     /// At any URL, whether or not a server answers there.
     pub async fn at(redis_url: &str, settings: Settings) -> Self {
+        let any_port = SocketAddr::from(([127, 0, 0, 1], 0));
+        Self::listening(any_port, redis_url, settings).await
+    }
+
+    async fn listening(grpc: SocketAddr, redis_url: &str, settings: Settings) -> Self {
         let settings = Settings {
-            grpc_addr: SocketAddr::from(([127, 0, 0, 1], 0)),
+            grpc_addr: grpc,
             http_addr: SocketAddr::from(([127, 0, 0, 1], 0)),
             redis_url: Some(RedisUrl::parse(redis_url).expect("a test's own URL")),
             ..settings
