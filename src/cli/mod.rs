@@ -74,7 +74,7 @@ pub struct Invocation(Understood);
 
 enum Understood {
     /// What people call.
-    Subcommand(Chosen),
+    Subcommand(Box<Chosen>),
     /// What this program calls itself by.
     Bound(bound::RunBound),
 }
@@ -102,10 +102,10 @@ pub fn parse(line: impl IntoIterator<Item = OsString>) -> Result<Invocation, Err
     while let Some((_, inner)) = matches.remove_subcommand() {
         matches = inner;
     }
-    Ok(Invocation(Understood::Subcommand(Chosen {
+    Ok(Invocation(Understood::Subcommand(Box::new(Chosen {
         command: cli.command,
         matches,
-    })))
+    }))))
 }
 
 fn command() -> clap::Command {
