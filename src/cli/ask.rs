@@ -21,26 +21,39 @@ pub(super) struct Ask {
 impl Ask {
     /// A client as the flags, the environment and the file say. Connects at its first call.
     pub(super) fn client(&self, matches: &ArgMatches) -> Result<Client, Error> {
-        let ClientSettings {
-            endpoint,
-            tenant,
-            credential,
-            ca_pem,
-            identity_pem,
-            call_timeout,
-            traceparent,
-        } = self.service.load(matches)?;
-        Client::new(Settings {
-            endpoint,
-            tenant,
-            credential,
-            ca_pem,
-            identity_pem,
-            call_timeout,
-            traceparent,
-        })
-        .map_err(|bad| Error::Settings(SettingsError::new(bad.to_string())))
+        client(self.service.load(matches)?)
     }
+
+    /// The same for a call that names no tenant, or all of them, whatever the settings say.
+    pub(super) fn client_of_no_tenant(&self, matches: &ArgMatches) -> Result<Client, Error> {
+        client(ClientSettings {
+            tenant: String::new(),
+            ..self.service.load(matches)?
+        })
+    }
+}
+
+/// A client with these settings.
+pub(super) fn client(settings: ClientSettings) -> Result<Client, Error> {
+    let ClientSettings {
+        endpoint,
+        tenant,
+        credential,
+        ca_pem,
+        identity_pem,
+        call_timeout,
+        traceparent,
+    } = settings;
+    Client::new(Settings {
+        endpoint,
+        tenant,
+        credential,
+        ca_pem,
+        identity_pem,
+        call_timeout,
+        traceparent,
+    })
+    .map_err(|bad| Error::Settings(SettingsError::new(bad.to_string())))
 }
 
 /// Waits for what is given back in the background.

@@ -9,6 +9,8 @@ use claimlock_client::{Failure, FailureKind};
 pub(super) const USAGE: u8 = 2;
 /// The key was used for another request.
 pub(super) const MISMATCH: u8 = 65;
+/// What was asked for is not there: the key is not known, the lock is free.
+pub(super) const NOT_KNOWN: u8 = 66;
 /// The service, or its store, could not be asked in time.
 pub(super) const UNAVAILABLE: u8 = 69;
 /// A defect, or an answer that is not understood.
@@ -27,6 +29,8 @@ pub(super) const UNCERTAIN: u8 = 79;
 pub(super) const DONE_BEFORE: u8 = 80;
 /// It has been done, and its response is no longer kept.
 pub(super) const RESPONSE_GONE: u8 = 81;
+/// An operator's change was not made: what it was meant for has moved on.
+pub(super) const LEFT: u8 = 82;
 /// The command could not be run, or was not found: as a shell says it.
 pub(super) const CANNOT_RUN: u8 = 126;
 pub(super) const NOT_FOUND: u8 = 127;

@@ -6,7 +6,7 @@ use clap::{ArgMatches, Args};
 use serde_json::json;
 
 use super::ask::Ask;
-use super::output::{self, Format};
+use super::output::{self, Format, OutputForPeople};
 use super::{Error, exit};
 
 const HELP: &str = concat!(
@@ -29,14 +29,8 @@ Examples:
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(super) struct HealthCommand {
-    /// What the answer looks like
-    #[arg(
-        short = 'o',
-        long = "output",
-        value_name = "FORMAT",
-        default_value = "table"
-    )]
-    format: Format,
+    #[command(flatten)]
+    output: OutputForPeople,
 
     #[command(flatten)]
     ask: Ask,
@@ -50,7 +44,7 @@ impl HealthCommand {
         } else {
             "not serving"
         };
-        match self.format {
+        match self.output.format {
             Format::Json => {
                 output::line(&json!({"status": status, "version": health.version}).to_string())?
             }

@@ -5,22 +5,28 @@ mod acquire;
 mod ask;
 mod bound;
 mod claim;
+mod claims;
 mod command;
 mod complete;
 mod completions;
 mod config;
+mod confirm;
 mod exit;
 mod health;
 mod input;
+mod listing;
 mod lock;
+mod locks;
 mod man;
 mod once;
 mod output;
+mod people;
 mod progress;
 mod release;
 mod renew;
 mod serve;
 mod signals;
+mod table;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
@@ -64,6 +70,8 @@ enum Subcommands {
     Acquire(acquire::AcquireCommand),
     Renew(renew::RenewCommand),
     Release(release::ReleaseCommand),
+    Claims(claims::ClaimsCommand),
+    Locks(locks::LocksCommand),
     Health(health::HealthCommand),
     Completions(completions::Completions),
     Man(man::Man),
@@ -142,6 +150,8 @@ impl Invocation {
             Subcommands::Acquire(acquire) => acquire.run(matches).await,
             Subcommands::Renew(renew) => renew.run(matches).await,
             Subcommands::Release(release) => release.run(matches).await,
+            Subcommands::Claims(claims) => claims.run(matches).await,
+            Subcommands::Locks(locks) => locks.run(matches).await,
             Subcommands::Health(health) => health.run(matches).await,
             Subcommands::Completions(completions) => completions.run(command()),
             Subcommands::Man(man) => man.run(command()),

@@ -29,6 +29,19 @@ pub(super) struct Output {
     pub(super) format: Format,
 }
 
+/// For subcommands that people call.
+#[derive(Args)]
+pub(super) struct OutputForPeople {
+    /// What the answer looks like
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORMAT",
+        default_value = "table"
+    )]
+    pub(super) format: Format,
+}
+
 /// Prints an answer, whose outcome is its only field.
 pub(super) fn answer(format: Format, answer: &Value) -> Result<(), Error> {
     match format {
@@ -56,10 +69,15 @@ pub(super) fn line(text: &str) -> Result<(), Error> {
 }
 
 pub(super) fn write(bytes: &[u8]) -> Result<(), Error> {
+    write_on(bytes).map(|_| ())
+}
+
+/// The same, and whether there is still a reader.
+pub(super) fn write_on(bytes: &[u8]) -> Result<bool, Error> {
     let mut out = io::stdout().lock();
     match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => written.map_err(Error::Output),
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => written.map(|()| true).map_err(Error::Output),
     }
 }
 
@@ -91,11 +109,15 @@ pub(super) fn flatten(value: &Value, path: &str) -> Vec<(String, String)> {
 
 /// A value as a person reads it. Control characters, which a caller can put into a name, stay on their line.
 pub(super) fn text(value: &Value) -> String {
-    let text = match value {
+    match value {
         Value::Null => String::new(),
-        Value::String(text) => text.clone(),
-        value => value.to_string(),
-    };
+        Value::String(text) => escaped(text),
+        value => escaped(&value.to_string()),
+    }
+}
+
+/// The same for a text.
+pub(super) fn escaped(text: &str) -> String {
     text.chars()
         .flat_map(|c| match c {
             c if c.is_control() => c.escape_default().collect::<Vec<_>>(),
