@@ -29,7 +29,7 @@ run: ## Builds, and serves on a Redis of its own. ARGS go to `claimlock serve`.
 test: test-needs fmt layers proto-lint deny clippy unit ## Runs every check and every test, as CI does.
 
 test-needs:
-	@$(needs) build rustfmt clippy redis-server faketime node cargo-deny
+	@$(needs) build rustfmt clippy redis-server faketime promtool node cargo-deny
 
 fmt: ## Checks the formatting; `cargo fmt` mends it.
 	@$(needs) build rustfmt
@@ -52,7 +52,7 @@ clippy: ## Lints the code, warnings denied.
 	cargo clippy --locked --workspace --all-targets --all-features -- -D warnings
 
 unit: ## Runs the tests alone. TEST is a part of their names.
-	@$(needs) build redis-server faketime
+	@$(needs) build redis-server faketime promtool
 	cargo test --locked --workspace --all-features $(TEST)
 
 generate: ## Generates the Rust client's code anew, from the wire contract.

@@ -3,11 +3,13 @@
 --   ARGV[4] token      ARGV[5] nonce of the call   ARGV[6] holder   ARGV[7] lease, ms   ARGV[8] mode: EXCLUSIVE or SHARED
 --   ARGV[9] max_holders, 0 for none                ARGV[10] hold_at_least, ms           ARGV[11] lock_delay, ms
 -- Returns after {now,
---   'acquired', already_held, fence, lease_end}: the token holds the lock
---   'held', queue_length, changes_at, {holder, fence, mode, acquired_at, lease_end, ...}}: others hold it, at most ten of them listed
+--   'acquired', already_held, fence, lease_end, {held, ...}}: the token holds the lock
+--   'held', queue_length, changes_at, {holder, fence, mode, acquired_at, lease_end, ...}, {held, ...}}: others hold it, at most
+--     ten of them listed
 --   'lost', reason}: the token is spent: RELEASED, TAKEN_OVER, LEASE_OVER, FORCED
 --   'other_mode'}: the token holds the lock in another mode
 --   'late'}
+-- The last element says for how long each lease held the lock that was found to be over here.
 
 local token, nonce, lease, mode, max_holders = ARGV[4], ARGV[5], ARGV[7] * 1000, ARGV[8], tonumber(ARGV[9])
 
@@ -23,10 +25,10 @@ if is_live(h) then
   h[LEASE_END] = math.max(h[LEASE_END], now + lease)
   put(token, h)
   keep()
-  return {now, 'acquired', same_call and 0 or 1, h[FENCE], h[LEASE_END]}
+  return {now, 'acquired', same_call and 0 or 1, h[FENCE], h[LEASE_END], {}}
 end
 
-local cleared = clear_ended()
+local cleared, held = clear_ended()
 local count, exclusive = counting()
 local limit = 0
 if mode ~= EXCLUSIVE then
@@ -42,7 +44,7 @@ if not free then
   if mode ~= EXCLUSIVE then
     changes_at = tonumber(redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
   end
-  return {now, 'held', 0, changes_at, live_holders(10)}
+  return {now, 'held', 0, changes_at, live_holders(10), held}
 end
 
 local last = tonumber(redis.call('HGET', SPENT, LAST_FENCE) or 0)
@@ -57,4 +59,4 @@ put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end
 redis.call('HSET', SPENT, LAST_FENCE, text(granted[FENCE]), LAST_GRANT, text(now))
 keep()
-return {now, 'acquired', 0, granted[FENCE], granted[LEASE_END]}
+return {now, 'acquired', 0, granted[FENCE], granted[LEASE_END], held}

@@ -7,15 +7,15 @@
 --   ARGV[5] cursor: '0' at first, then what the last call returned
 --   ARGV[6] those that were granted a higher fencing token stay: '0' at first, then what the last call returned
 -- Returns after {now,
---   'released', cursor, newest, how many were live, {holder, fence, mode, acquired_at, lease_end, ...}}: all that ended, also
---     those that only counted; cursor '0' at the end
+--   'released', cursor, newest, how many were live, {holder, fence, mode, acquired_at, lease_end, ...}, {held, ...}}: all that
+--     ended, also those that only counted; cursor '0' at the end; for how long each lease held the lock that ended here
 --   'late'}
 
 local AT_ONCE = 500
 
 local wanted, newest = tonumber(ARGV[4]), tonumber(ARGV[6])
 if newest == 0 then newest = tonumber(redis.call('HGET', SPENT, LAST_FENCE) or 2^53 - 1) end
-local cleared = clear_ended()
+local cleared, held = clear_ended()
 local step = redis.call('HSCAN', HOLDERS, ARGV[5], 'COUNT', AT_ONCE)
 local cursor, entries = step[1], step[2]
 local live, ended, forced = 0, {}, {}
@@ -26,11 +26,14 @@ for i = 1, #entries, 2 do
     if is_live(h) then live = live + 1 end
     tell(ended, h)
     remove(token)
-    if h[RELEASED] == 0 then forced[#forced + 1] = {token, h[FENCE]} end
+    if h[RELEASED] == 0 then
+      forced[#forced + 1] = {token, h[FENCE]}
+      held[#held + 1] = held_for(h)
+    end
   end
 end
 -- Of any number only the newest are remembered, so that only those are written down.
 table.sort(forced, function(a, b) return a[2] > b[2] end)
 for i = 1, math.min(#forced, SPENT_GRANTED) do spend(forced[i][1], 'F', now + memory) end
 if #ended > 0 or cleared > 0 then keep() end
-return {now, 'released', cursor, newest, live, ended}
+return {now, 'released', cursor, newest, live, ended, held}

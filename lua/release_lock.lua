@@ -5,7 +5,8 @@
 --   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
 --   ARGV[4] token
 -- Returns after {now,
---   'released', free_at}: free_at is when hold_at_least is over, now if it is not running; also to a repeat
+--   'released', free_at, held}: free_at is when hold_at_least is over, now if it is not running; held is for how long the lock
+--     was held, -1 to a repeat
 --   'lost', reason}: NOT_FOUND, TAKEN_OVER, LEASE_OVER, FORCED
 --   'late'}
 
@@ -15,7 +16,7 @@ local reason, letter = spent(token, h)
 
 if letter == 'R' then
   local running = h and h[RELEASED] == 1 and now < h[HOLD_UNTIL]
-  return {now, 'released', running and h[HOLD_UNTIL] or now}
+  return {now, 'released', running and h[HOLD_UNTIL] or now, -1}
 end
 if letter == 'U' then return {now, 'lost', 'NOT_FOUND'} end
 
@@ -37,4 +38,4 @@ else
   remove(token)
 end
 keep()
-return {now, 'released', math.max(now, h[HOLD_UNTIL])}
+return {now, 'released', math.max(now, h[HOLD_UNTIL]), held_for(h)}

@@ -18,15 +18,16 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 read -r -d '' CHECKER <<'AWK' || true
 BEGIN {
     # layer: the modules of the crate that it may use besides itself. main → cli → app → rpc →
-    # coordinator → store, ledger → domain; nothing points back. Settings end at app, which hands
-    # plain values down.
-    may["main"]        = "cli app rpc coordinator store ledger domain config telemetry"
-    may["cli"]         = "app rpc coordinator store ledger domain config telemetry"
-    may["app"]         = "rpc coordinator store ledger domain config telemetry"
-    may["rpc"]         = "coordinator store ledger domain"
-    may["coordinator"] = "store ledger domain"
-    may["store"]       = "domain"
-    may["ledger"]      = "domain"
+    # coordinator → store, ledger → metrics → domain; nothing points back. Settings end at app, which
+    # hands plain values down.
+    may["main"]        = "cli app rpc coordinator store ledger metrics domain config telemetry"
+    may["cli"]         = "app rpc coordinator store ledger metrics domain config telemetry"
+    may["app"]         = "rpc coordinator store ledger metrics domain config telemetry"
+    may["rpc"]         = "coordinator store ledger metrics domain"
+    may["coordinator"] = "store ledger metrics domain"
+    may["store"]       = "metrics domain"
+    may["ledger"]      = "metrics domain"
+    may["metrics"]     = "domain"
     may["domain"]      = ""
     may["config"]      = "domain"
     may["telemetry"]   = "config domain"
@@ -38,6 +39,7 @@ BEGIN {
     # The service asks itself nothing: only the subcommands that act as a client do.
     home["claimlock_client"] = "cli"
     home["redis"] = home["bb8"] = home["bb8_redis"] = "store"
+    home["prometheus_client"] = "metrics"
     home["postgres"] = home["postgres_types"] = home["tokio_postgres"] = home["sqlx"] = "ledger"
     home["deadpool"] = home["deadpool_postgres"] = home["bb8_postgres"] = home["diesel"] = "ledger"
 
@@ -233,7 +235,7 @@ passes() {
 }
 
 clean_tree() {
-    mkdir -p "$tree"/src/{domain,coordinator,store,ledger,rpc,cli}
+    mkdir -p "$tree"/src/{domain,metrics,coordinator,store,ledger,rpc,cli}
     printf '%s\n' 'pub mod app;' 'pub use crate::app::run;' >"$tree/src/lib.rs"
     printf '%s\n' 'use claimlock::cli;' 'fn main() { cli::run() }' >"$tree/src/main.rs"
     printf '%s\n' 'use crate::{config::Settings, rpc, store::{self, Pool}};' 'use crate::coordinator;' >"$tree/src/app.rs"
@@ -241,6 +243,7 @@ clean_tree() {
     printf '%s\n' 'use crate::app;' >"$tree/src/cli/serve.rs"
     printf '%s\n' 'use tonic::Status;' 'use prost::Message as _;' 'use crate::coordinator::Claims;' >"$tree/src/rpc/mod.rs"
     printf '%s\n' 'use crate::store::Pool;' 'use super::locks;' >"$tree/src/coordinator/claims.rs"
+    printf '%s\n' 'use prometheus_client::registry::Registry;' 'use crate::domain;' >"$tree/src/metrics/mod.rs"
     printf '%s\n' 'use {bb8_redis::bb8, redis::Script};' 'use crate::domain;' 'mod redis_url;' >"$tree/src/store/mod.rs"
     printf '%s\n' 'use tokio_postgres::Client;' 'const Q: &str = "SELECT key FROM claims";' >"$tree/src/ledger/mod.rs"
     cat >"$tree/src/domain/key.rs" <<'RUST'
@@ -296,6 +299,9 @@ self_test() {
     plant src/app.rs <<<'use deadpool_postgres::Pool;'
     catches src/app.rs:1 "deadpool_postgres outside src/ledger/"
 
+    plant src/store/a.rs <<<'use prometheus_client::registry::Registry;'
+    catches src/store/a.rs:1 "prometheus_client outside src/metrics/"
+
     # SQL outside the ledger.
     plant src/store/a.rs <<<'const Q: &str = "SELECT key FROM claims WHERE tenant = $1";'
     catches src/store/a.rs:1 "SQL outside src/ledger/"
@@ -337,6 +343,8 @@ self_test() {
     catches src/domain/a.rs:1 "crate::* is not in a layer"
     plant src/domain/a.rs <<<'macro_rules! a { () => { $crate::rpc::status() } }'
     catches src/domain/a.rs:1 "domain must not use crate::rpc"
+    plant src/metrics/a.rs <<<'use crate::store::Store;'
+    catches src/metrics/a.rs:1 "metrics must not use crate::store"
     plant src/config.rs <<<'use crate::app;'
     catches src/config.rs:1 "config must not use crate::app"
     plant src/telemetry.rs <<<'use crate::rpc;'

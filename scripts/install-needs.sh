@@ -3,7 +3,7 @@
 #
 #   scripts/install-needs.sh NEED...
 #
-# NEED: make, build, server, redis-server, faketime, node, cargo-deny, rustfmt, clippy
+# NEED: make, build, server, redis-server, faketime, promtool, node, cargo-deny, rustfmt, clippy
 # Debian packages come by apt-get, with sudo where the caller is not root. Elsewhere it says what is
 # missing, for you to install.
 set -euo pipefail
@@ -65,6 +65,23 @@ need_faketime() {
     if ! have faketime || ! compgen -G '/usr/lib/*/faketime/libfaketime.so.1' >/dev/null; then
         packages+=(faketime)
     fi
+}
+
+# Checks metrics and alert rules. Debian has it in the package of the server, which would start one on its installation:
+# so it is taken out of the package, which is not installed.
+need_promtool() {
+    have promtool && return
+    have apt-get || fail "please install promtool, of Prometheus"
+    local folder
+    folder=$(mktemp -d)
+    say "installing promtool"
+    (
+        cd "$folder"
+        apt-get download -q prometheus || { as_root apt-get update -q && apt-get download -q prometheus; }
+        dpkg-deb --extract prometheus_*.deb .
+        as_root install -m 755 usr/bin/promtool /usr/local/bin/
+    )
+    rm -rf "$folder"
 }
 
 # Runs buf, which the npm registry delivers as a binary.

@@ -6,6 +6,7 @@ use crate::config::{Fsync, Settings, SettingsError};
 use crate::coordinator::Coordinator;
 use crate::domain::duration::{Millis, Retention};
 use crate::domain::limits::Limits;
+use crate::metrics::{Metrics, TenantLimit};
 use crate::rpc::{self, Ending, Health, ServeSettings};
 use crate::store::embedded::{Embedded, EmbeddedError, EmbeddedSettings};
 use crate::store::{BadUrl, Store, StoreSettings};
@@ -59,7 +60,7 @@ const EXIT_SHARE: u32 = 20;
 pub struct Listeners {
     /// For gRPC.
     pub grpc: TcpListener,
-    /// For health over HTTP.
+    /// For health and metrics over HTTP.
     pub http: TcpListener,
 }
 
@@ -175,6 +176,10 @@ async fn serve(
     shutdown: CancellationToken,
     announce: impl FnOnce(&Listeners),
 ) -> Result<Instant, Error> {
+    let metrics = Metrics::new(
+        env!("CARGO_PKG_VERSION"),
+        TenantLimit(settings.metrics_tenants as usize),
+    );
     let max_retention = Retention::largest(Millis::rounded_up(settings.max_retention));
     let store = Store::open(
         redis_url,
@@ -184,6 +189,7 @@ async fn serve(
             memory: Millis::rounded_up(settings.memory),
             max_retention,
         },
+        metrics.clone(),
     )?;
     let store_up = store.watch();
     let coordinator = Coordinator::new(
@@ -193,13 +199,18 @@ async fn serve(
             max_response_body: settings.max_response_body,
             max_response_headers: settings.max_response_headers,
         },
+        metrics.clone(),
     );
 
     announce(&listeners);
     let health = Health::new().await;
     let (ready, readiness) = watch::channel(false);
     let ending = Ending::default();
-    tokio::spawn(http::serve(listeners.http, readiness, ending.cut.clone()));
+    let pages = http::Pages {
+        readiness,
+        metrics: metrics.clone(),
+    };
+    tokio::spawn(http::serve(listeners.http, pages, ending.cut.clone()));
     let serve_settings = ServeSettings {
         max_message: settings.max_response_body + settings.max_response_headers + MESSAGE_SLACK,
     };
@@ -207,6 +218,7 @@ async fn serve(
         listeners.grpc,
         coordinator.clone(),
         health.clone(),
+        metrics,
         serve_settings,
         ending.clone(),
     ));

@@ -5,6 +5,8 @@
 //! ```text
 //! main → cli → app → rpc → coordinator → store → domain
 //!                └→ config, telemetry
+//!
+//! rpc, coordinator, store → metrics → domain
 //! ```
 //!
 //! - [`domain`]: names and rules without I/O
@@ -13,6 +15,7 @@
 //! - [`coordinator`]: what a call does, whatever it came in by
 //! - [`rpc`]: gRPC; the only place for its library
 //! - [`app`]: puts it together: wire, health, serve, drain
+//! - [`metrics`]: what is counted and measured
 //! - [`config`], [`telemetry`]: typed settings; logs
 //! - [`cli`]: one file a subcommand; those that ask a service stand on the Rust client in `clients/rust`
 
@@ -21,6 +24,7 @@ pub mod cli;
 pub mod config;
 pub mod coordinator;
 pub mod domain;
+pub mod metrics;
 pub mod rpc;
 pub mod store;
 pub mod telemetry;

@@ -109,17 +109,23 @@ local function spent(token, h)
   return nil
 end
 
--- Clears away holders that no longer count, and remembers those whose lease ended.
+-- How long a holder that nobody released has held the lock.
+local function held_for(h) return math.min(now, h[LEASE_END]) - h[ACQUIRED_AT] end
+
+-- Clears away holders that no longer count, and remembers those whose lease ended. Returns how many they were, and for how
+-- long those held the lock.
 local function clear_ended()
+  local held = {}
   local ended = redis.call('ZRANGEBYSCORE', ENDS, '-inf', text(now), 'LIMIT', 0, CLEARED_AT_ONCE)
   for _, token in ipairs(ended) do
     local h = holder_of(token)
     remove(token)
-    if h and h[RELEASED] == 0 and now < h[LEASE_END] + memory then
-      spend(token, 'L', h[LEASE_END] + memory, h[LEASE_END])
+    if h and h[RELEASED] == 0 then
+      held[#held + 1] = held_for(h)
+      if now < h[LEASE_END] + memory then spend(token, 'L', h[LEASE_END] + memory, h[LEASE_END]) end
     end
   end
-  return #ended
+  return #ended, held
 end
 
 -- How many count now, and whether one of them is exclusive: then it is the only one.

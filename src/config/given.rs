@@ -197,6 +197,16 @@ pub(super) struct Given {
     )]
     pub(super) drain_grace: Option<Text>,
 
+    /// How many tenants the metrics tell apart, from 0 to 1000; all others are one, named other.
+    /// With 0 no metric has a tenant [default: 0]
+    #[arg(
+        long,
+        value_name = "COUNT",
+        env = "CLAIMLOCK_METRICS_TENANTS",
+        help_heading = "Metrics"
+    )]
+    pub(super) metrics_tenants: Option<Text>,
+
     /// What a log line on standard error looks like: text or json [default: text]
     #[arg(
         long,

@@ -103,6 +103,12 @@ fn settle(from: &mut Sources<'_, Given>) -> Result<Settings, SettingsError> {
             "10s",
             duration("0s", "1h"),
         )?,
+        metrics_tenants: from.one(
+            "metrics-tenants",
+            |g| &g.metrics_tenants,
+            "0",
+            count("0", "1000"),
+        )?,
         log: LogSettings {
             format: from.one("log-format", |g| &g.log_format, "text", values::log_format)?,
             level: from.one("log-level", |g| &g.log_level, "info", LogLevel::parse)?,

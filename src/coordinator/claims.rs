@@ -2,12 +2,14 @@
 
 use super::Coordinator;
 use super::cleanup::{Grant, Undo, What};
+use super::report::{Report, Subject};
 use crate::domain::claim::{
     Abandon, AbandonOutcome, Claim, ClaimOutcome, Complete, CompleteOutcome, RenewClaim,
 };
 use crate::domain::failure::Failure;
 use crate::domain::lease::RenewOutcome;
 use crate::domain::token::Nonce;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Coordinator {
@@ -25,13 +27,18 @@ impl Coordinator {
             nonce: nonce.clone(),
             until: limit + lease,
         };
-        let store = self.store.clone();
-        let call = async move { store.claim(&claim, &nonce, limit).await };
-        self.cleanups
+        let (store, claim) = (self.store.clone(), Arc::new(claim));
+        let report = Report::begin(&self.metrics, Subject::Claim(&claim.id));
+        let asked = claim.clone();
+        let call = async move { store.claim(&asked, &nonce, limit).await };
+        let result = self
+            .cleanups
             .outlive_caller(undo, call, |outcome| {
                 matches!(outcome, ClaimOutcome::Claimed(claimed) if !claimed.already_held)
             })
-            .await
+            .await;
+        report.end(result.as_ref().map(|(outcome, _)| outcome));
+        result
     }
 
     /// Extends the lease on a claim.
@@ -40,7 +47,10 @@ impl Coordinator {
         renewal: RenewClaim,
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
-        self.store.renew_claim(&renewal, limit).await
+        let report = Report::begin(&self.metrics, Subject::Claim(&renewal.id));
+        let result = self.store.renew_claim(&renewal, limit).await;
+        report.end(result.as_ref());
+        result
     }
 
     /// Stores the result of the work.
@@ -49,13 +59,24 @@ impl Coordinator {
         completion: Complete,
         limit: Instant,
     ) -> Result<CompleteOutcome, Failure> {
+        let report = Report::begin(&self.metrics, Subject::Claim(&completion.id));
+        let result = self.check_and_complete(&completion, limit).await;
+        report.end(result.as_ref());
+        result
+    }
+
+    async fn check_and_complete(
+        &self,
+        completion: &Complete,
+        limit: Instant,
+    ) -> Result<CompleteOutcome, Failure> {
         if let Some(receipt) = &completion.receipt {
             let highest = self.store.highest_fencing_token(limit).await?;
             receipt
                 .check_against(highest)
                 .map_err(|refused| Failure::field("receipt", refused))?;
         }
-        self.store.complete(&completion, limit).await
+        self.store.complete(completion, limit).await
     }
 
     /// Gives a claim up.
@@ -64,6 +85,9 @@ impl Coordinator {
         abandonment: Abandon,
         limit: Instant,
     ) -> Result<AbandonOutcome, Failure> {
-        self.store.abandon(&abandonment, limit).await
+        let report = Report::begin(&self.metrics, Subject::Claim(&abandonment.id));
+        let result = self.store.abandon(&abandonment, limit).await;
+        report.end(result.as_ref());
+        result
     }
 }

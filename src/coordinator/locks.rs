@@ -2,10 +2,12 @@
 
 use super::Coordinator;
 use super::cleanup::{Grant, Undo, What};
+use super::report::{Report, Subject};
 use crate::domain::failure::Failure;
 use crate::domain::lease::RenewOutcome;
 use crate::domain::lock::{AcquireLock, AcquireOutcome, ReleaseLock, ReleaseOutcome, RenewLock};
 use crate::domain::token::Nonce;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 impl Coordinator {
@@ -27,13 +29,18 @@ impl Coordinator {
             nonce: nonce.clone(),
             until: limit + lasting,
         };
-        let store = self.store.clone();
-        let call = async move { store.acquire_lock(&request, &nonce, limit).await };
-        self.cleanups
+        let (store, request) = (self.store.clone(), Arc::new(request));
+        let report = Report::begin(&self.metrics, Subject::Lock(&request.id));
+        let asked = request.clone();
+        let call = async move { store.acquire_lock(&asked, &nonce, limit).await };
+        let result = self
+            .cleanups
             .outlive_caller(undo, call, |outcome| {
                 matches!(outcome, AcquireOutcome::Acquired(acquired) if !acquired.already_held)
             })
-            .await
+            .await;
+        report.end(result.as_ref().map(|(outcome, _)| outcome));
+        result
     }
 
     /// Extends the lease on a lock.
@@ -42,7 +49,10 @@ impl Coordinator {
         renewal: RenewLock,
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
-        self.store.renew_lock(&renewal, limit).await
+        let report = Report::begin(&self.metrics, Subject::Lock(&renewal.id));
+        let result = self.store.renew_lock(&renewal, limit).await;
+        report.end(result.as_ref());
+        result
     }
 
     /// Releases a lock.
@@ -51,6 +61,9 @@ impl Coordinator {
         release: ReleaseLock,
         limit: Instant,
     ) -> Result<ReleaseOutcome, Failure> {
-        self.store.release_lock(&release, limit).await
+        let report = Report::begin(&self.metrics, Subject::Lock(&release.id));
+        let result = self.store.release_lock(&release, limit).await;
+        report.end(result.as_ref());
+        result
     }
 }

@@ -5,11 +5,13 @@ mod admin;
 mod claims;
 mod cleanup;
 mod locks;
+mod report;
 
 pub use admin::Operator;
 pub use cleanup::Grant;
 
 use crate::domain::limits::Limits;
+use crate::metrics::Metrics;
 use crate::store::Store;
 use cleanup::Cleanups;
 use std::time::{Duration, Instant};
@@ -19,16 +21,18 @@ use std::time::{Duration, Instant};
 pub struct Coordinator {
     store: Store,
     limits: Limits,
+    metrics: Metrics,
     cleanups: Cleanups,
 }
 
 impl Coordinator {
     /// Over a store, within limits.
-    pub fn new(store: Store, limits: Limits) -> Self {
+    pub fn new(store: Store, limits: Limits, metrics: Metrics) -> Self {
         Self {
             cleanups: Cleanups::new(store.clone()),
             store,
             limits,
+            metrics,
         }
     }
 

@@ -123,6 +123,35 @@ pub enum ClaimOutcome {
     Lost(LossReason),
 }
 
+impl ClaimOutcome {
+    /// The words for them in metrics, log lines and traces, each at its own number.
+    pub const NAMES: [&str; 6] = [
+        "claimed",
+        "in_flight",
+        "replay",
+        "mismatch",
+        "uncertain",
+        "lost",
+    ];
+
+    /// Where its word stands.
+    pub fn number(&self) -> usize {
+        match self {
+            Self::Claimed(_) => 0,
+            Self::InFlight(_) => 1,
+            Self::Replay(_) => 2,
+            Self::Mismatch { .. } => 3,
+            Self::Uncertain(_) => 4,
+            Self::Lost(_) => 5,
+        }
+    }
+
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        Self::NAMES[self.number()]
+    }
+}
+
 /// A grant of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {

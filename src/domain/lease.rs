@@ -19,6 +19,30 @@ pub enum LossReason {
     LeaseOver,
 }
 
+impl LossReason {
+    /// All of them, each at its own number.
+    pub const ALL: [Self; 6] = [
+        Self::NotFound,
+        Self::TakenOver,
+        Self::Released,
+        Self::Forced,
+        Self::Completed,
+        Self::LeaseOver,
+    ];
+
+    /// The word for it in metrics and log lines.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::NotFound => "not_found",
+            Self::TakenOver => "taken_over",
+            Self::Released => "released",
+            Self::Forced => "forced",
+            Self::Completed => "completed",
+            Self::LeaseOver => "lease_over",
+        }
+    }
+}
+
 /// What comes of a renewal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewOutcome {

@@ -78,6 +78,25 @@ pub enum AcquireOutcome {
     Lost(LossReason),
 }
 
+impl AcquireOutcome {
+    /// The words for them in metrics, log lines and traces, each at its own number.
+    pub const NAMES: [&str; 3] = ["acquired", "held", "lost"];
+
+    /// Where its word stands.
+    pub fn number(&self) -> usize {
+        match self {
+            Self::Acquired(_) => 0,
+            Self::Held(_) => 1,
+            Self::Lost(_) => 2,
+        }
+    }
+
+    /// The word for it.
+    pub fn name(&self) -> &'static str {
+        Self::NAMES[self.number()]
+    }
+}
+
 /// A grant of a lock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquired {

@@ -1,10 +1,11 @@
 //! What surrounds every call: its deadline, its answer's way out, and codec failures put into words.
 
 use super::deadline::CallerDeadline;
+use super::observe::{Observed, Observer, code};
 use super::serve::Ending;
 use super::status;
 use crate::coordinator::Grant;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use http_body::{Body, Frame, SizeHint};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,6 +37,7 @@ impl Unheard {
 #[derive(Clone, Debug)]
 pub(super) struct Calls<S> {
     pub(super) service: S,
+    pub(super) observer: Observer,
     /// Open streams end with the first step, calls in flight have no more time at the second.
     pub(super) ending: Ending,
 }
@@ -55,6 +57,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
+        let observed = self.observer.begin(request.uri().path());
         let deadline = CallerDeadline::read(request.headers(), Instant::now());
         if let Some(deadline) = deadline {
             request.extensions_mut().insert(deadline);
@@ -69,7 +72,7 @@ where
                 () = passed(deadline) => status::deadline_exceeded().into_http(),
                 () = hurry.cancelled() => status::draining().into_http(),
             };
-            Ok(AnswerBody::wrap(in_our_words(response), drain))
+            Ok(AnswerBody::wrap(in_our_words(response), drain, observed))
         })
     }
 }
@@ -99,13 +102,10 @@ fn in_our_words(response: Response<tonic::body::Body>) -> Response<tonic::body::
     }
 }
 
-fn code(headers: &HeaderMap) -> Option<Code> {
-    Some(Code::from_bytes(headers.get("grpc-status")?.as_bytes()))
-}
-
 /// An answer's body, which knows when the answer has been handed to the transport, and ends an open stream at the drain.
 pub(super) struct AnswerBody {
     body: tonic::body::Body,
+    observed: Observed,
     grant: Option<Grant>,
     message_taken: bool,
     drain: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -113,11 +113,17 @@ pub(super) struct AnswerBody {
 }
 
 impl AnswerBody {
-    fn wrap(mut response: Response<tonic::body::Body>, drain: CancellationToken) -> Response<Self> {
+    fn wrap(
+        mut response: Response<tonic::body::Body>,
+        drain: CancellationToken,
+        mut observed: Observed,
+    ) -> Response<Self> {
+        observed.saw(response.headers());
         let unheard = response.extensions_mut().remove::<Unheard>();
         let grant = unheard.and_then(|unheard| unheard.take());
         response.map(|body| Self {
             body,
+            observed,
             grant,
             message_taken: false,
             drain: Box::pin(drain.cancelled_owned()),
@@ -152,9 +158,14 @@ impl Body for AnswerBody {
         // A stream that has something to say may do so first.
         if frame.is_pending() && self.drain.as_mut().poll(cx).is_ready() {
             self.is_over = true;
-            return Poll::Ready(Some(Ok(status::draining_trailers())));
+            let trailers = status::draining_trailers();
+            self.observed.answered(Code::Unavailable);
+            return Poll::Ready(Some(Ok(trailers)));
         }
-        if let Poll::Ready(Some(Ok(_))) = &frame {
+        if let Poll::Ready(Some(Ok(frame))) = &frame {
+            if let Some(trailers) = frame.trailers_ref() {
+                self.observed.saw(trailers);
+            }
             self.message_taken = true;
             if self.body.is_end_stream() {
                 self.is_heard();

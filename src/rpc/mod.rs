@@ -6,6 +6,7 @@ mod coordination;
 mod deadline;
 mod health;
 mod layer;
+mod observe;
 mod serve;
 mod status;
 

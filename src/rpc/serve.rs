@@ -8,9 +8,11 @@ use super::admin::Admin;
 use super::coordination::Coordination;
 use super::health::Health;
 use super::layer::Calls;
+use super::observe::Observer;
 use super::proto::admin_service_server::AdminServiceServer;
 use super::proto::coordination_service_server::CoordinationServiceServer;
 use crate::coordinator::Coordinator;
+use crate::metrics::Metrics;
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -57,15 +59,27 @@ const MAX_HEADER_BYTES: u32 = 32 * 1024;
 /// Pause after a connection could not be accepted, for want of file descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
+/// What reflection shows.
+const REFLECTED: [&[u8]; 2] = [DESCRIPTOR_SET, tonic_health::pb::FILE_DESCRIPTOR_SET];
+/// All that is served.
+const DESCRIPTOR_SETS: [&[u8]; 4] = [
+    REFLECTED[0],
+    REFLECTED[1],
+    tonic_reflection::pb::v1::FILE_DESCRIPTOR_SET,
+    tonic_reflection::pb::v1alpha::FILE_DESCRIPTOR_SET,
+];
+
 /// Serves until it is told to end. Returns when no connection is left.
 pub async fn serve(
     listener: TcpListener,
     coordinator: Coordinator,
     health: Health,
+    metrics: Metrics,
     settings: ServeSettings,
     ending: Ending,
 ) {
     let calls = Calls {
+        observer: Observer::new(&metrics, &DESCRIPTOR_SETS),
         service: routes(coordinator, &health, settings),
         ending: ending.clone(),
     };
@@ -102,9 +116,10 @@ fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) ->
         tonic_health::server::HealthService::from_health_reporter(health.reporter.clone()),
     );
     let reflection = || {
-        tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        REFLECTED.into_iter().fold(
+            tonic_reflection::server::Builder::configure(),
+            tonic_reflection::server::Builder::register_encoded_file_descriptor_set,
+        )
     };
     let v1 = reflection().build_v1();
     let v1alpha = reflection().build_v1alpha();

@@ -1,7 +1,7 @@
 //! The transitions of a lock: what each script is given, and what its reply means.
 
 use super::leases::{ASK_AGAIN_WITHIN, loss, optional, renewed};
-use super::reply::{Reply, defect};
+use super::reply::{Fields, Reply, defect};
 use super::{Store, keys, scripts};
 use crate::domain::failure::{Failure, Refused};
 use crate::domain::lease::RenewOutcome;
@@ -47,6 +47,7 @@ impl Store {
                 let fencing_token = reply.fields().integer()?;
                 let lease_end = reply.fields().integer()?;
                 self.clock.saw_fence(fencing_token);
+                self.count_held(reply.fields().nested()?)?;
                 Ok(AcquireOutcome::Acquired(Acquired {
                     token: request.token.clone(),
                     fencing_token,
@@ -58,10 +59,12 @@ impl Store {
                 let queue_length = u32::try_from(reply.fields().integer()?).map_err(defect)?;
                 let changes_at = reply.fields().integer()?;
                 let at_least = Duration::from_millis(1);
+                let holders = holders(&mut reply)?;
+                self.count_held(reply.fields().nested()?)?;
                 Ok(AcquireOutcome::Held(Held {
                     queue_length,
                     retry_after: reply.wait(changes_at).clamp(at_least, ASK_AGAIN_WITHIN),
-                    holders: holders(&mut reply)?,
+                    holders,
                 }))
             }
             "lost" => Ok(AcquireOutcome::Lost(loss(&mut reply)?)),
@@ -131,6 +134,9 @@ impl Store {
         match reply.kind.as_str() {
             "released" => {
                 let free_at = reply.fields().integer()?;
+                if let Some(held) = reply.lasted()? {
+                    self.metrics.lock_held(held);
+                }
                 Ok(ReleaseOutcome::Released {
                     free_in: reply.left(free_at),
                 })
@@ -198,10 +204,20 @@ impl Store {
             released.released_holders +=
                 u32::try_from(reply.fields().integer()?).map_err(defect)?;
             released.ended.extend(holders(&mut reply)?);
+            self.count_held(reply.fields().nested()?)?;
             if cursor == "0" {
                 return Ok(released);
             }
         }
+    }
+
+    /// Counts the holds that a script found to be over, each with how long it lasted.
+    fn count_held(&self, mut held: Fields) -> Result<(), Failure> {
+        while !held.is_empty() {
+            let micros = u64::try_from(held.integer()?).unwrap_or(0);
+            self.metrics.lock_held(Duration::from_micros(micros));
+        }
+        Ok(())
     }
 }
 

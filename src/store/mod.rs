@@ -14,6 +14,7 @@ mod watch;
 
 use crate::domain::duration::{Millis, Retention};
 use crate::domain::failure::{Cause, Failure};
+use crate::metrics::{Metrics, ScriptMetrics};
 use clock::Clock;
 use pool::{Link, Pool};
 use redis::{ErrorKind, RedisError, ServerErrorKind};
@@ -48,6 +49,9 @@ pub struct Store {
     pool: Pool,
     clock: Arc<Clock>,
     settings: StoreSettings,
+    metrics: Metrics,
+    /// Each at its script's number.
+    script_metrics: Arc<[ScriptMetrics]>,
     /// Redis answered, but would not take a call: its memory is full, say.
     refuses: Arc<AtomicBool>,
 }
@@ -67,7 +71,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 
 impl Store {
     /// A store at a URL: `redis://`, `rediss://` or `unix:`. Connects in the background.
-    pub fn open(url: &str, settings: StoreSettings) -> Result<Self, BadUrl> {
+    pub fn open(url: &str, settings: StoreSettings, metrics: Metrics) -> Result<Self, BadUrl> {
         // For rediss://. It fails where one is installed already, which will do as well.
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = redis::Client::open(url).map_err(|_| BadUrl)?;
@@ -76,6 +80,8 @@ impl Store {
             pool: Pool::new(client, clock.clone(), &settings),
             clock,
             settings,
+            script_metrics: metrics.scripts(scripts::NAMES.iter().copied()).into(),
+            metrics,
             refuses: Arc::default(),
         })
     }
@@ -122,7 +128,9 @@ impl Store {
                     error = link.died() => Err(error),
                 }
             };
-            let Ok(answer) = tokio::time::timeout_at(limit.into(), answer).await else {
+            let answer = tokio::time::timeout_at(limit.into(), answer).await;
+            self.script_metrics[script.number].took(sent.elapsed());
+            let Ok(answer) = answer else {
                 // A caller with a short deadline says nothing about the connection.
                 if sent.elapsed() >= self.settings.timeout / 2 {
                     link.report_broken();

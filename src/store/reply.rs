@@ -44,6 +44,12 @@ impl Reply {
         Duration::from_millis(micros_left(earlier, self.now) / 1000)
     }
 
+    /// A span of time on Redis's clock; none where it is negative, which says that there was none.
+    pub(super) fn lasted(&mut self) -> Result<Option<Duration>, Failure> {
+        let micros = self.fields().integer()?;
+        Ok(u64::try_from(micros).ok().map(Duration::from_micros))
+    }
+
     /// A kind that the script's header does not name.
     pub(super) fn unknown(&self) -> Failure {
         defect(format!("a script answered {}", self.kind))

@@ -15,6 +15,8 @@ pub(super) enum Repeat {
 
 /// A script, with its text to load it by.
 pub(super) struct Lua {
+    /// Its place among all scripts.
+    pub(super) number: usize,
     text: String,
     script: Script,
     pub(super) repeat: Repeat,
@@ -22,7 +24,7 @@ pub(super) struct Lua {
 
 impl Lua {
     /// A shebang has to stay the very first line, so the shared parts go behind it.
-    fn assemble(shared: &[&str], body: &str, repeat: Repeat) -> Self {
+    fn assemble(which: Which, shared: &[&str], body: &str, repeat: Repeat) -> Self {
         let (shebang, body) = match body.split_once('\n') {
             Some((first, rest)) if first.starts_with("#!") => (Some(first), rest),
             _ => (None, body),
@@ -35,6 +37,7 @@ impl Lua {
         let text = parts.join("\n");
         let script = Script::new(&text);
         Self {
+            number: which as usize,
             text,
             script,
             repeat,
@@ -49,8 +52,16 @@ impl Lua {
 
 macro_rules! scripts {
     ($($name:ident: $family:literal / $file:literal, $repeat:ident;)*) => {
+        #[derive(Clone, Copy)]
+        #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the statics are")]
+        enum Which { $($name),* }
+
+        /// The names of all scripts, each at its number.
+        pub(super) const NAMES: &[&str] = &[$($file),*];
+
         $(pub(super) static $name: LazyLock<Lua> = LazyLock::new(|| {
             Lua::assemble(
+                Which::$name,
                 &[
                     include_str!("../../lua/shared/base.lua"),
                     include_str!(concat!("../../lua/shared/", $family, ".lua")),

@@ -31,6 +31,7 @@ impl Store {
                     Ok(()) | Err(_) => {}
                 }
                 was_up = is_up;
+                store.metrics.store_is_up(is_up == Some(true));
                 up.send_if_modified(|up| {
                     std::mem::replace(up, is_up == Some(true)) != (is_up == Some(true))
                 });

@@ -355,11 +355,16 @@ async fn release_lock_answers_as_its_header_says() {
     }
     scripts.granted(&ask("a")).await;
     scripts.assert_late(RELEASE, &["a"]).await;
-    for _ in 0..2 {
+    for is_first in [true, false] {
         let released = scripts.call(RELEASE, &["a"]).await;
         assert_eq!(
             (released.answer().as_str(), released.number(0)),
             ("released", released.now)
+        );
+        assert_eq!(
+            released.number(1) >= 0,
+            is_first,
+            "told once how long it was held"
         );
     }
     let holding = Ask {
@@ -583,6 +588,10 @@ async fn force_release_lock_answers_as_its_header_says() {
 
     let rest = scripts.call(FORCE, &["0", "0", "0"]).await;
     assert_eq!(rest.number(2), 1, "only one of both was live");
+    // The lease that ended held no longer than that.
+    let (over, live) = (1000 * MILLISECOND, rest.now - second.now);
+    let either = [format!("[{over}, {live}]"), format!("[{live}, {over}]")];
+    assert!(either.contains(&rest.fields[4]), "{rest:?}");
     assert_eq!(
         rest.holders(3),
         [

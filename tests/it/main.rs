@@ -19,6 +19,7 @@ mod locks_sharing;
 mod locks_spent;
 mod locks_table;
 mod memory_full;
+mod metrics;
 mod model;
 mod names;
 mod process;

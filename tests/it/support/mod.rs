@@ -9,6 +9,7 @@ pub mod data_folder;
 pub mod failures;
 pub mod locks;
 pub mod logs;
+pub mod metrics;
 pub mod program;
 pub mod raw;
 pub mod redis;

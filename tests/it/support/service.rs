@@ -195,11 +195,17 @@ impl Drop for Service {
 
 /// The status that a path of the HTTP port answers with; `None` where nobody answers.
 pub async fn http_status(address: SocketAddr, path: &str) -> Option<u16> {
+    let answer = http_get(address, path).await?;
+    answer.split(' ').nth(1)?.parse().ok()
+}
+
+/// The whole answer of a path of the HTTP port, with its headers.
+pub async fn http_get(address: SocketAddr, path: &str) -> Option<String> {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     let mut stream = tokio::net::TcpStream::connect(address).await.ok()?;
     let request = format!("GET {path} HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await.ok()?;
     let mut answer = String::new();
     stream.read_to_string(&mut answer).await.ok()?;
-    answer.split(' ').nth(1)?.parse().ok()
+    Some(answer)
 }
