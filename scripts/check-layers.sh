@@ -18,19 +18,20 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 read -r -d '' CHECKER <<'AWK' || true
 BEGIN {
     # layer: the modules of the crate that it may use besides itself. main → cli → app → rpc →
-    # coordinator → store, ledger → metrics → domain; nothing points back. Settings end at app, which
+    # coordinator → store, ledger → metrics, trace → domain; nothing points back. Settings end at app, which
     # hands plain values down.
-    may["main"]        = "cli app rpc coordinator store ledger metrics domain config telemetry"
-    may["cli"]         = "app rpc coordinator store ledger metrics domain config telemetry"
-    may["app"]         = "rpc coordinator store ledger metrics domain config telemetry"
-    may["rpc"]         = "coordinator store ledger metrics domain"
-    may["coordinator"] = "store ledger metrics domain"
-    may["store"]       = "metrics domain"
-    may["ledger"]      = "metrics domain"
+    may["main"]        = "cli app rpc coordinator store ledger metrics trace domain config telemetry"
+    may["cli"]         = "app rpc coordinator store ledger metrics trace domain config telemetry"
+    may["app"]         = "rpc coordinator store ledger metrics trace domain config telemetry"
+    may["rpc"]         = "coordinator store ledger metrics trace domain"
+    may["coordinator"] = "store ledger metrics trace domain"
+    may["store"]       = "metrics trace domain"
+    may["ledger"]      = "metrics trace domain"
     may["metrics"]     = "domain"
+    may["trace"]       = "domain"
     may["domain"]      = ""
     may["config"]      = "domain"
-    may["telemetry"]   = "config domain"
+    may["telemetry"]   = "config trace domain"
     for (layer in may) known[layer] = 1
 
     # crate: the only layer that may name it.
@@ -235,7 +236,7 @@ passes() {
 }
 
 clean_tree() {
-    mkdir -p "$tree"/src/{domain,metrics,coordinator,store,ledger,rpc,cli}
+    mkdir -p "$tree"/src/{domain,metrics,trace,coordinator,store,ledger,rpc,cli}
     printf '%s\n' 'pub mod app;' 'pub use crate::app::run;' >"$tree/src/lib.rs"
     printf '%s\n' 'use claimlock::cli;' 'fn main() { cli::run() }' >"$tree/src/main.rs"
     printf '%s\n' 'use crate::{config::Settings, rpc, store::{self, Pool}};' 'use crate::coordinator;' >"$tree/src/app.rs"
@@ -345,6 +346,8 @@ self_test() {
     catches src/domain/a.rs:1 "domain must not use crate::rpc"
     plant src/metrics/a.rs <<<'use crate::store::Store;'
     catches src/metrics/a.rs:1 "metrics must not use crate::store"
+    plant src/trace/a.rs <<<'use crate::rpc::status;'
+    catches src/trace/a.rs:1 "trace must not use crate::rpc"
     plant src/config.rs <<<'use crate::app;'
     catches src/config.rs:1 "config must not use crate::app"
     plant src/telemetry.rs <<<'use crate::rpc;'

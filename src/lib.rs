@@ -6,7 +6,7 @@
 //! main → cli → app → rpc → coordinator → store → domain
 //!                └→ config, telemetry
 //!
-//! rpc, coordinator, store → metrics → domain
+//! rpc, coordinator, store → metrics, trace → domain
 //! ```
 //!
 //! - [`domain`]: names and rules without I/O
@@ -16,6 +16,7 @@
 //! - [`rpc`]: gRPC; the only place for its library
 //! - [`app`]: puts it together: wire, health, serve, drain
 //! - [`metrics`]: what is counted and measured
+//! - [`trace`]: what goes with a call beside its arguments: its trace, and notes for the log
 //! - [`config`], [`telemetry`]: typed settings; logs
 //! - [`cli`]: one file a subcommand; those that ask a service stand on the Rust client in `clients/rust`
 
@@ -28,3 +29,4 @@ pub mod metrics;
 pub mod rpc;
 pub mod store;
 pub mod telemetry;
+pub mod trace;

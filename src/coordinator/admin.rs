@@ -9,6 +9,7 @@ use crate::domain::lock::{ForceReleaseLock, ForceReleased, ListLocks, LockInfo};
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::page::Page;
 use crate::store::Store;
+use crate::trace;
 use std::time::Instant;
 
 /// Who makes a change, as far as the transport can tell.
@@ -103,6 +104,7 @@ async fn resolve_claim(
         done,
         before = told.map(|resolved| audit::claim(resolved.before.as_ref())),
         after = told.map(|resolved| audit::claim(resolved.after.as_ref())),
+        trace_id = trace::current_id(),
         "{message}"
     );
     result
@@ -138,6 +140,7 @@ async fn force_release_lock(
         done,
         before = told.map(|released| audit::holders(&released.ended)),
         after = told.map(|released| format!("released_holders={}", released.released_holders)),
+        trace_id = trace::current_id(),
         "{message}"
     );
     result

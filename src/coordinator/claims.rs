@@ -28,7 +28,7 @@ impl Coordinator {
             until: limit + lease,
         };
         let (store, claim) = (self.store.clone(), Arc::new(claim));
-        let report = Report::begin(&self.metrics, Subject::Claim(&claim.id));
+        let report = Report::begin(&self.metrics, "claim", Subject::Claim(&claim.id));
         let asked = claim.clone();
         let call = async move { store.claim(&asked, &nonce, limit).await };
         let result = self
@@ -47,7 +47,7 @@ impl Coordinator {
         renewal: RenewClaim,
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
-        let report = Report::begin(&self.metrics, Subject::Claim(&renewal.id));
+        let report = Report::begin(&self.metrics, "renew_claim", Subject::Claim(&renewal.id));
         let result = self.store.renew_claim(&renewal, limit).await;
         report.end(result.as_ref());
         result
@@ -59,7 +59,7 @@ impl Coordinator {
         completion: Complete,
         limit: Instant,
     ) -> Result<CompleteOutcome, Failure> {
-        let report = Report::begin(&self.metrics, Subject::Claim(&completion.id));
+        let report = Report::begin(&self.metrics, "complete", Subject::Claim(&completion.id));
         let result = self.check_and_complete(&completion, limit).await;
         report.end(result.as_ref());
         result
@@ -85,7 +85,7 @@ impl Coordinator {
         abandonment: Abandon,
         limit: Instant,
     ) -> Result<AbandonOutcome, Failure> {
-        let report = Report::begin(&self.metrics, Subject::Claim(&abandonment.id));
+        let report = Report::begin(&self.metrics, "abandon", Subject::Claim(&abandonment.id));
         let result = self.store.abandon(&abandonment, limit).await;
         report.end(result.as_ref());
         result

@@ -4,6 +4,7 @@ use crate::domain::failure::{Cause, Failure};
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::token::{ClaimToken, LockToken, Nonce};
 use crate::store::Store;
+use crate::trace;
 use std::time::{Duration, Instant};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
@@ -79,7 +80,7 @@ impl Cleanups {
             cleanups: self.clone(),
             _unsettled: self.tasks.token(),
         };
-        let task = self.tasks.spawn(async move {
+        let task = self.tasks.spawn(trace::carried(async move {
             let result = call.await;
             let may_be_granted = match &result {
                 Ok(outcome) => is_new_grant(outcome),
@@ -90,7 +91,7 @@ impl Cleanups {
             }
             grant.heard();
             (result, None)
-        });
+        }));
         match task.await {
             Ok((Ok(outcome), grant)) => Ok((outcome, grant)),
             Ok((Err(failure), grant)) => {
@@ -109,7 +110,7 @@ impl Cleanups {
         &self,
         call: impl Future<Output = Result<T, Failure>> + Send + 'static,
     ) -> Result<T, Failure> {
-        match self.tasks.spawn(call).await {
+        match self.tasks.spawn(trace::carried(call)).await {
             Ok(result) => result,
             Err(error) => Err(Failure::Defect(Cause::new(error))),
         }

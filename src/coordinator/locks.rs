@@ -30,7 +30,7 @@ impl Coordinator {
             until: limit + lasting,
         };
         let (store, request) = (self.store.clone(), Arc::new(request));
-        let report = Report::begin(&self.metrics, Subject::Lock(&request.id));
+        let report = Report::begin(&self.metrics, "acquire_lock", Subject::Lock(&request.id));
         let asked = request.clone();
         let call = async move { store.acquire_lock(&asked, &nonce, limit).await };
         let result = self
@@ -49,7 +49,7 @@ impl Coordinator {
         renewal: RenewLock,
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
-        let report = Report::begin(&self.metrics, Subject::Lock(&renewal.id));
+        let report = Report::begin(&self.metrics, "renew_lock", Subject::Lock(&renewal.id));
         let result = self.store.renew_lock(&renewal, limit).await;
         report.end(result.as_ref());
         result
@@ -61,7 +61,7 @@ impl Coordinator {
         release: ReleaseLock,
         limit: Instant,
     ) -> Result<ReleaseOutcome, Failure> {
-        let report = Report::begin(&self.metrics, Subject::Lock(&release.id));
+        let report = Report::begin(&self.metrics, "release_lock", Subject::Lock(&release.id));
         let result = self.store.release_lock(&release, limit).await;
         report.end(result.as_ref());
         result

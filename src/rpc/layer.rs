@@ -57,14 +57,15 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let observed = self.observer.begin(request.uri().path());
+        let observed = self.observer.begin(request.uri().path(), request.headers());
         let deadline = CallerDeadline::read(request.headers(), Instant::now());
         if let Some(deadline) = deadline {
             request.extensions_mut().insert(deadline);
         }
         let answer = self.service.call(request);
         let Ending { drain, hurry, .. } = self.ending.clone();
-        Box::pin(async move {
+        let call = observed.call().clone();
+        Box::pin(call.scope(async move {
             let response = tokio::select! {
                 biased;
                 response = answer => response?,
@@ -73,7 +74,7 @@ where
                 () = hurry.cancelled() => status::draining().into_http(),
             };
             Ok(AnswerBody::wrap(in_our_words(response), drain, observed))
-        })
+        }))
     }
 }
 
@@ -158,7 +159,7 @@ impl Body for AnswerBody {
         // A stream that has something to say may do so first.
         if frame.is_pending() && self.drain.as_mut().poll(cx).is_ready() {
             self.is_over = true;
-            let trailers = status::draining_trailers();
+            let trailers = self.observed.call().during(status::draining_trailers);
             self.observed.answered(Code::Unavailable);
             return Poll::Ready(Some(Ok(trailers)));
         }

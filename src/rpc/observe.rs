@@ -1,6 +1,7 @@
 //! Sees each call to its end, and records how it was answered.
 
 use crate::metrics::{CallMetrics, Code, MethodMetrics, MethodName, Metrics};
+use crate::trace::{Call, REFUSALS};
 use http::HeaderMap;
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
@@ -18,11 +19,14 @@ impl Observer {
         Self(metrics.calls(descriptors.iter().flat_map(|set| methods(set))))
     }
 
-    /// A call to a path begins.
-    pub(super) fn begin(&self, path: &str) -> Observed {
+    /// A call begins, with this path and these headers.
+    pub(super) fn begin(&self, path: &str, headers: &HeaderMap) -> Observed {
+        let traceparent = headers.get("traceparent");
         Observed {
-            method: Some(self.0.at(path).clone()),
+            method: self.0.at(path).clone(),
             started: Instant::now(),
+            call: Call::begin(traceparent.and_then(|value| value.to_str().ok())),
+            is_answered: false,
         }
     }
 }
@@ -47,12 +51,17 @@ fn methods(descriptor_set: &[u8]) -> Vec<MethodName> {
 /// A call on its way. Dropped without an answer, its caller went away.
 #[derive(Debug)]
 pub(super) struct Observed {
-    /// Until it is answered.
-    method: Option<Arc<MethodMetrics>>,
+    method: Arc<MethodMetrics>,
     started: Instant,
+    call: Call,
+    is_answered: bool,
 }
 
 impl Observed {
+    pub(super) fn call(&self) -> &Call {
+        &self.call
+    }
+
     /// It was answered, if these headers or trailers have a status: the first one counts.
     pub(super) fn saw(&mut self, headers: &HeaderMap) {
         if let Some(code) = code(headers) {
@@ -62,9 +71,39 @@ impl Observed {
 
     /// It was answered with this code.
     pub(super) fn answered(&mut self, code: GrpcCode) {
-        if let Some(method) = self.method.take() {
-            method.handled(Code(code.into()), self.started.elapsed());
+        if std::mem::replace(&mut self.is_answered, true) {
+            return;
         }
+        self.method
+            .handled(Code(code.into()), self.started.elapsed());
+        match code {
+            GrpcCode::Ok => {}
+            // Nobody was refused anything.
+            GrpcCode::Cancelled => {
+                tracing::debug!(
+                    target: REFUSALS,
+                    method = self.method.name(),
+                    trace_id = self.call.trace_id().map(tracing::field::display),
+                    "the caller went away"
+                );
+            }
+            _ if self.call.notes().is_logged() => {}
+            _ => self.log(code),
+        }
+    }
+
+    fn log(&self, code: GrpcCode) {
+        let notes = self.call.notes();
+        tracing::info!(
+            target: REFUSALS,
+            method = self.method.name(),
+            code = word(code),
+            reason = notes.reason(),
+            fields = notes.bad_fields(),
+            subject = notes.subject(),
+            trace_id = self.call.trace_id().map(tracing::field::display),
+            "call failed"
+        );
     }
 }
 
@@ -77,4 +116,27 @@ impl Drop for Observed {
 /// The status that ends a call, where headers or trailers have one.
 pub(super) fn code(headers: &HeaderMap) -> Option<GrpcCode> {
     Some(GrpcCode::from_bytes(headers.get("grpc-status")?.as_bytes()))
+}
+
+/// The name of a code in gRPC's own documents.
+fn word(code: GrpcCode) -> &'static str {
+    match code {
+        GrpcCode::Ok => "OK",
+        GrpcCode::Cancelled => "CANCELLED",
+        GrpcCode::Unknown => "UNKNOWN",
+        GrpcCode::InvalidArgument => "INVALID_ARGUMENT",
+        GrpcCode::DeadlineExceeded => "DEADLINE_EXCEEDED",
+        GrpcCode::NotFound => "NOT_FOUND",
+        GrpcCode::AlreadyExists => "ALREADY_EXISTS",
+        GrpcCode::PermissionDenied => "PERMISSION_DENIED",
+        GrpcCode::ResourceExhausted => "RESOURCE_EXHAUSTED",
+        GrpcCode::FailedPrecondition => "FAILED_PRECONDITION",
+        GrpcCode::Aborted => "ABORTED",
+        GrpcCode::OutOfRange => "OUT_OF_RANGE",
+        GrpcCode::Unimplemented => "UNIMPLEMENTED",
+        GrpcCode::Internal => "INTERNAL",
+        GrpcCode::Unavailable => "UNAVAILABLE",
+        GrpcCode::DataLoss => "DATA_LOSS",
+        GrpcCode::Unauthenticated => "UNAUTHENTICATED",
+    }
 }

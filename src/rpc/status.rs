@@ -1,6 +1,7 @@
 //! The one place where a failure becomes a gRPC status.
 
 use crate::domain::failure::{Failure, FieldViolation, Refused};
+use crate::trace::{self, REFUSALS};
 use http::HeaderMap;
 use http_body::Frame;
 use std::collections::HashMap;
@@ -16,7 +17,14 @@ pub(super) fn from_failure(failure: Failure) -> Status {
     match failure {
         Failure::Invalid(violations) => invalid(&violations),
         Failure::StoreUnavailable { retry_after, cause } => {
-            tracing::warn!(cause = cause.for_log(), "the store could not be asked");
+            tracing::warn!(
+                target: REFUSALS,
+                cause = cause.for_log(),
+                subject = trace::current_subject(),
+                trace_id = trace::current_id(),
+                "the store could not be asked"
+            );
+            trace::note_logged();
             status(
                 Code::Unavailable,
                 "the store could not be asked in time",
@@ -26,7 +34,12 @@ pub(super) fn from_failure(failure: Failure) -> Status {
         }
         Failure::DeadlineExceeded => deadline_exceeded(),
         Failure::ResponseLost => {
-            tracing::error!("a stored response was lost before its time");
+            tracing::error!(
+                subject = trace::current_subject(),
+                trace_id = trace::current_id(),
+                "a stored response was lost before its time"
+            );
+            trace::note_logged();
             status(
                 Code::Unavailable,
                 "the claim is completed, but its stored response was lost before its time",
@@ -36,7 +49,14 @@ pub(super) fn from_failure(failure: Failure) -> Status {
         }
         Failure::Defect(cause) => {
             let id = Uuid::new_v4();
-            tracing::error!(%id, cause = cause.for_log(), "a defect");
+            tracing::error!(
+                %id,
+                cause = cause.for_log(),
+                subject = trace::current_subject(),
+                trace_id = trace::current_id(),
+                "a defect"
+            );
+            trace::note_logged();
             status(
                 Code::Internal,
                 &format!("a defect of the service; its log has more under {id}"),
@@ -56,6 +76,10 @@ fn invalid(violations: &[FieldViolation]) -> Status {
     } else {
         "INVALID_FIELD"
     };
+    trace::note_refused(reason, || {
+        let fields: Vec<&str> = violations.iter().map(|v| v.field.as_ref()).collect();
+        fields.join(" ")
+    });
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
     for violation in violations {
         details.add_bad_request_violation(violation.field.as_ref(), &violation.refused.why);
@@ -64,7 +88,13 @@ fn invalid(violations: &[FieldViolation]) -> Status {
     Status::with_error_details(Code::InvalidArgument, all.join("; "), details)
 }
 
-fn status(code: Code, message: &str, reason: &str, retry_after: Option<Duration>) -> Status {
+fn status(
+    code: Code,
+    message: &str,
+    reason: &'static str,
+    retry_after: Option<Duration>,
+) -> Status {
+    trace::note_refused(reason, String::new);
     let mut details = ErrorDetails::with_error_info(reason, DOMAIN, HashMap::new());
     if let Some(retry_after) = retry_after {
         details.set_retry_info(Some(retry_after));

@@ -18,6 +18,7 @@ mod locks_lingering;
 mod locks_sharing;
 mod locks_spent;
 mod locks_table;
+mod logs;
 mod memory_full;
 mod metrics;
 mod model;

@@ -47,6 +47,12 @@ impl Logs {
 
     /// The events so far of one target.
     pub fn of(&self, target: &str) -> Vec<Value> {
+        let all = self.all().into_iter();
+        all.filter(|event| event["target"] == target).collect()
+    }
+
+    /// The events so far.
+    pub fn all(&self) -> Vec<Value> {
         let bytes = self
             .written
             .0
@@ -55,7 +61,6 @@ impl Logs {
         let text = std::str::from_utf8(&bytes).expect("logs are UTF-8");
         text.lines()
             .map(|line| serde_json::from_str(line).expect("a line is JSON"))
-            .filter(|event: &Value| event["target"] == target)
             .collect()
     }
 }
