@@ -3,20 +3,22 @@
 --   KEYS[1] record, KEYS[2] response
 --   ARGV[4] token    ARGV[5] nonce of the call    ARGV[6] fingerprint     ARGV[7] operation
 --   ARGV[8] holder   ARGV[9] lease, ms            ARGV[10] retention, ms  ARGV[11] policy (1 TAKE_OVER, 2 MARK_UNCERTAIN)
---   ARGV[12] the server's largest retention, ms   ARGV[13] trace id
+--   ARGV[12] the server's largest retention, ms   ARGV[13] origin
 -- Returns after {now,
 --   'claimed', already_held, fence, attempt, lease_end, taken_over, checkpoint, expires_at, retention}: the token holds the key
 --   'in_flight', lease_end, attempt, claimed_at, holder}: another token does
---   'replay', has_response, response, completed_at, expires_at, attempt}: the work is done
+--   'replay', has_response, response, completed_at, expires_at, attempt, origin}: the work is done
 --   'response_lost'}: it is done, and its response is gone before its time
 --   'mismatch', operation}: the key was used for another request
 --   'uncertain', since, attempt, checkpoint, holder}: a holder fell silent under MARK_UNCERTAIN
 --   'lost', reason}: the token is spent: RELEASED, TAKEN_OVER, FORCED, COMPLETED
 --   'late'}
+-- An origin is the call that made a grant: the sixteen bytes of its trace id and the eight of its span id, as far as it has
+-- them.
 
 local token, nonce, fingerprint, operation, holder = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local lease, retention, policy = ARGV[9] * 1000, ARGV[10] * 1000, tonumber(ARGV[11])
-local max_retention, trace_id = ARGV[12] * 1000, ARGV[13]
+local max_retention, origin = ARGV[12] * 1000, ARGV[13]
 
 local r, state = load()
 
@@ -38,7 +40,7 @@ local function replay()
     response = redis.call('GET', KEYS[2])
     if not response then return {now, 'response_lost'} end
   end
-  return {now, 'replay', response and 1 or 0, response or '', r[ENDED_AT], r[EXPIRES_AT], r[ATTEMPT]}
+  return {now, 'replay', response and 1 or 0, response or '', r[ENDED_AT], r[EXPIRES_AT], r[ATTEMPT], r[ORIGIN]}
 end
 
 -- What others ask for while a grant stands that may yet be undone holds for the record that its undo brings back.
@@ -97,7 +99,7 @@ end
 -- From here on the token is granted the key: nobody holds it, or the holder fell silent.
 local before = r
 r = blank()
-r[STATE], r[TOKEN], r[NONCE], r[HOLDER], r[TRACE_ID] = IN_FLIGHT, token, nonce, holder, trace_id
+r[STATE], r[TOKEN], r[NONCE], r[HOLDER], r[ORIGIN] = IN_FLIGHT, token, nonce, holder, origin
 r[FINGERPRINT], r[OPERATION] = fingerprint, operation
 r[ATTEMPT], r[POLICY], r[RETENTION], r[LEASE] = 1, policy, retention, lease
 r[FENCE] = mint(before and before[LAST_FENCE] or 0)

@@ -41,6 +41,8 @@ BEGIN {
     home["claimlock_client"] = "cli"
     home["redis"] = home["bb8"] = home["bb8_redis"] = "store"
     home["prometheus_client"] = "metrics"
+    home["opentelemetry"] = home["opentelemetry_sdk"] = home["opentelemetry_otlp"] = "trace"
+    home["opentelemetry_http"] = home["tracing_opentelemetry"] = home["hyper_rustls"] = "trace"
     home["postgres"] = home["postgres_types"] = home["tokio_postgres"] = home["sqlx"] = "ledger"
     home["deadpool"] = home["deadpool_postgres"] = home["bb8_postgres"] = home["diesel"] = "ledger"
 
@@ -302,6 +304,9 @@ self_test() {
 
     plant src/store/a.rs <<<'use prometheus_client::registry::Registry;'
     catches src/store/a.rs:1 "prometheus_client outside src/metrics/"
+
+    plant src/telemetry.rs <<<'use opentelemetry_sdk::trace::SdkTracerProvider;'
+    catches src/telemetry.rs:1 "opentelemetry_sdk outside src/trace/"
 
     # SQL outside the ledger.
     plant src/store/a.rs <<<'const Q: &str = "SELECT key FROM claims WHERE tenant = $1";'

@@ -10,6 +10,7 @@ use crate::metrics::{Metrics, TenantLimit};
 use crate::rpc::{self, Ending, Health, ServeSettings};
 use crate::store::embedded::{Embedded, EmbeddedError, EmbeddedSettings};
 use crate::store::{BadUrl, Store, StoreSettings};
+use crate::telemetry::Telemetry;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -54,6 +55,8 @@ const LAST_SHARE: u32 = 5;
 /// process is gone before the period ends, so that nobody kills it for being late.
 const STOP_SHARE: u32 = 10;
 const EXIT_SHARE: u32 = 20;
+/// The part of the whole period that is left when the last spans have had their time.
+const FLUSH_SHARE: u32 = 50;
 
 /// Where the service listens.
 #[derive(Debug)]
@@ -88,11 +91,25 @@ impl Listeners {
 /// # Errors
 ///
 /// When it cannot start.
-pub async fn run_until_signalled(settings: Settings) -> Result<(), Error> {
+pub async fn run_until_signalled(settings: Settings, telemetry: Telemetry) -> Result<(), Error> {
     let shutdown = CancellationToken::new();
     stop_on_signals(shutdown.clone())?;
     let listeners = Listeners::bind(&settings).await?;
-    run_announced(settings, listeners, shutdown, announce).await
+    let grace = settings.drain_grace;
+    let signalled = tokio::spawn({
+        let shutdown = shutdown.clone();
+        async move {
+            shutdown.cancelled().await;
+            Instant::now()
+        }
+    });
+    run_announced(settings, listeners, shutdown, announce).await?;
+    if let Ok(signalled) = signalled.await {
+        telemetry
+            .finish(signalled + grace - grace / FLUSH_SHARE)
+            .await;
+    }
+    Ok(())
 }
 
 fn announce(listeners: &Listeners) {

@@ -20,7 +20,7 @@ use std::time::Duration;
 use clap::{ArgMatches, Args};
 
 pub use client::{ClientArgs, ClientSettings};
-pub use environment::{CLIENT_VARIABLES, PREFIX, Warning};
+pub use environment::{CLIENT_VARIABLES, PREFIX, Traces, Warning};
 use given::{Given, Text};
 pub use secret::{RedisUrl, hide_passwords};
 pub use values::{Fsync, LogFormat, LogLevel, any_duration, any_size};
@@ -184,6 +184,8 @@ pub struct Loaded {
     pub settings: Settings,
     /// The same to be shown, in the order of the help.
     pub in_force: Vec<InForce>,
+    /// Where traces are exported to, if they are.
+    pub traces: Option<Traces>,
     /// To be logged once logging has started.
     pub warnings: Vec<Warning>,
 }

@@ -1,16 +1,19 @@
-//! Logs: one line per event on standard error; standard output is for the addresses.
+//! Logs: one line per event on standard error; standard output is for the addresses. Traces, where they are exported.
 
 use std::io::{self, IsTerminal, Write};
 
 use tracing::{Level, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::{FilterExt, Targets};
+use tracing_subscriber::filter::{FilterExt, Targets, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use crate::config::{LogFormat, LogSettings};
+use crate::config::{LogFormat, LogSettings, Traces};
 use crate::domain::audit;
+use crate::trace::{Collector, ExportError, Exporting, Protocol, SPANS};
+use std::time::Instant;
 
 /// Why logging did not start.
 #[derive(Debug, thiserror::Error)]
@@ -18,27 +21,66 @@ pub enum Error {
     /// A process logs to one place only.
     #[error("logging has been started before in this process")]
     StartedBefore(#[source] tracing_subscriber::util::TryInitError),
+    /// Traces cannot be exported as the environment says.
+    #[error(transparent)]
+    Export(#[from] ExportError),
 }
 
-/// Starts logging for the whole process.
+/// What has to be ended in order.
+#[derive(Clone, Debug)]
+pub struct Telemetry {
+    exporting: Option<Exporting>,
+}
+
+impl Telemetry {
+    /// Exports the spans that are left, no longer than until `limit`.
+    pub async fn finish(self, limit: Instant) {
+        if let Some(exporting) = self.exporting {
+            exporting.finish(limit).await;
+        }
+    }
+}
+
+/// Starts logging for the whole process, and exporting traces; has to be called on the runtime.
 ///
 /// # Errors
 ///
-/// When it was started before.
-pub fn start(settings: &LogSettings) -> Result<(), Error> {
+/// When it was started before, and when traces cannot be exported as the environment says.
+pub fn start(settings: &LogSettings, traces: Option<&Traces>) -> Result<Telemetry, Error> {
+    let exporting = traces.map(|traces| {
+        let collector = Collector {
+            protocol: if traces.grpc {
+                Protocol::Grpc
+            } else {
+                Protocol::Http
+            },
+            tls: traces.tls,
+            timeout: traces.timeout,
+        };
+        Exporting::start(&collector, env!("CARGO_PKG_VERSION"))
+    });
+    let exporting = exporting.transpose()?;
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let ansi = io::stderr().is_terminal() && !no_color;
     subscriber(settings, ansi, io::stderr)
+        .with(exporting.as_ref().map(Exporting::layer))
         .try_init()
-        .map_err(Error::StartedBefore)
+        .map_err(Error::StartedBefore)?;
+    Ok(Telemetry { exporting })
 }
 
-fn subscriber<W>(settings: &LogSettings, ansi: bool, writer: W) -> impl Subscriber + Send + Sync
+fn subscriber<W>(
+    settings: &LogSettings,
+    ansi: bool,
+    writer: W,
+) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<W>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let audit = Targets::new().with_target(audit::TARGET, Level::INFO);
-    let filter = settings.level.filter().or(audit);
+    // Spans are for whoever exports them: a log would have them built for nothing.
+    let not_spans = filter_fn(|about| about.target() != SPANS);
+    let filter = settings.level.filter().or(audit).and(not_spans);
     let lines = tracing_subscriber::fmt::layer()
         // Its report of a failed write goes to standard error, which panics when that is closed.
         .log_internal_errors(false)
@@ -100,6 +142,12 @@ mod tests {
 
     use super::*;
     use crate::config::LogLevel;
+    use crate::trace::{self, Arrival, Call, Database};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use tracing::level_filters::LevelFilter;
+    use tracing::span::{Attributes, Id, Record};
+    use tracing::subscriber::Interest;
+    use tracing::{Event, Metadata};
 
     #[derive(Clone, Default)]
     struct Written(Arc<Mutex<Vec<u8>>>);
@@ -184,6 +232,96 @@ mod tests {
             (&"claimed".into(), &2.into())
         );
         assert_eq!(event["span"]["method"], "Claim");
+    }
+
+    /// Passes everything on, and counts the spans that are built.
+    struct Counting<S> {
+        inner: S,
+        built: Arc<AtomicUsize>,
+    }
+
+    impl<S: Subscriber> Subscriber for Counting<S> {
+        fn register_callsite(&self, about: &'static Metadata<'static>) -> Interest {
+            self.inner.register_callsite(about)
+        }
+
+        fn enabled(&self, about: &Metadata<'_>) -> bool {
+            self.inner.enabled(about)
+        }
+
+        fn max_level_hint(&self) -> Option<LevelFilter> {
+            self.inner.max_level_hint()
+        }
+
+        fn new_span(&self, span: &Attributes<'_>) -> Id {
+            self.built.fetch_add(1, Ordering::Relaxed);
+            self.inner.new_span(span)
+        }
+
+        fn record(&self, span: &Id, values: &Record<'_>) {
+            self.inner.record(span, values);
+        }
+
+        fn record_follows_from(&self, span: &Id, follows: &Id) {
+            self.inner.record_follows_from(span, follows);
+        }
+
+        fn event(&self, event: &Event<'_>) {
+            self.inner.event(event);
+        }
+
+        fn enter(&self, span: &Id) {
+            self.inner.enter(span);
+        }
+
+        fn exit(&self, span: &Id) {
+            self.inner.exit(span);
+        }
+    }
+
+    /// How many spans are built by a call that asks Redis once.
+    fn spans_of_a_call(subscriber: impl Subscriber + Send + Sync) -> usize {
+        let built = Arc::<AtomicUsize>::default();
+        let counting = Counting {
+            inner: subscriber,
+            built: built.clone(),
+        };
+        tracing::subscriber::with_default(counting, || {
+            let call = Call::begin(Arrival {
+                method: "Claim",
+                traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
+                ..Arrival::default()
+            });
+            let database = Database {
+                address: "localhost".to_owned(),
+                port: None,
+                namespace: "0".to_owned(),
+            };
+            call.during(|| drop(trace::sending(&database, "claim")));
+            call.answered("OK", false);
+        });
+        built.load(Ordering::Relaxed)
+    }
+
+    /// Of whatever verbosity: a log alone builds none.
+    #[test]
+    fn no_span_is_built_unless_traces_are_exported() {
+        let logs = |level: &str| {
+            let level = LogLevel::parse(level).expect("tests give valid levels");
+            let format = LogFormat::Json;
+            subscriber(&LogSettings { format, level }, false, io::sink)
+        };
+        for level in [
+            "info",
+            "trace",
+            "off,claimlock::spans=trace",
+            "[call]=trace",
+        ] {
+            assert_eq!(spans_of_a_call(logs(level)), 0, "{level}");
+        }
+        // Where they are, it is seen. (Of the call alone: the exporter is not found behind what counts, and so has no ids for it.)
+        let exporting = Exporting::nowhere();
+        assert_eq!(spans_of_a_call(logs("off").with(exporting.layer())), 1);
     }
 
     #[test]

@@ -10,7 +10,7 @@ local ENDED_AT, EXPIRES_AT = 11, 12  -- completed or abandoned; from when on the
 local FINGERPRINT, OPERATION, HOLDER, TAKEN_OVER, CHECKPOINT, SEQUENCE = 13, 14, 15, 16, 17, 18
 local NONCE, BEFORE = 19, 20         -- for the undo of a grant nobody heard of: its call, and the record before
 local RESPONSE_KIND, RESPONSE, RESPONSE_UNTIL, RESPONSE_STATUS, RESPONSE_BYTES, DIGEST = 21, 22, 23, 24, 25, 26
-local ABANDON_REASON, TRACE_ID = 27, 28
+local ABANDON_REASON, ORIGIN = 27, 28
 local SPENT = 29                     -- {token, reason, until, class, digest}, oldest first
 local RECEIPTS_UNTIL = 30            -- no receipt of the key's is good for longer
 local LAST_FENCE = 31                -- the highest token given out, which an undone grant leaves above FENCE
@@ -162,6 +162,6 @@ local function describe(r, state)
   return {
     name, r[OPERATION], r[ATTEMPT], r[FENCE], r[HOLDER], r[POLICY], r[CLAIMED_AT], r[RENEWED_AT], completed_at,
     lease_end, r[EXPIRES_AT], r[RESPONSE_STATUS], kept and r[RESPONSE_BYTES] or 0, #r[CHECKPOINT],
-    r[TAKEN_OVER], r[ABANDON_REASON], r[TRACE_ID],
+    r[TAKEN_OVER], r[ABANDON_REASON], r[ORIGIN],
   }
 end

@@ -46,7 +46,7 @@ impl Serve {
                  the real one, or name a file that holds the URL with redis-url-file"
             ))));
         }
-        telemetry::start(&loaded.settings.log)?;
+        let telemetry = telemetry::start(&loaded.settings.log, loaded.traces.as_ref())?;
         for warning in &loaded.warnings {
             tracing::warn!(
                 variables = warning.variables.join(" "),
@@ -54,7 +54,7 @@ impl Serve {
                 warning.advice
             );
         }
-        app::run_until_signalled(loaded.settings).await?;
+        app::run_until_signalled(loaded.settings, telemetry).await?;
         Ok(ExitCode::SUCCESS)
     }
 }

@@ -1,7 +1,9 @@
-//! Variables whose name begins as ours do, but that nothing reads.
+//! Variables that are no settings: whose name begins as ours do, but that nothing reads, and those of OpenTelemetry, which
+//! mean the same to every program.
 
 use std::ffi::OsString;
 use std::fmt;
+use std::time::Duration;
 
 /// What every variable of Claimlock begins with.
 pub const PREFIX: &str = "CLAIMLOCK_";
@@ -38,6 +40,67 @@ impl fmt::Display for Warning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.variables.join(", "), self.advice)
     }
+}
+
+/// Where OpenTelemetry's own variables have traces sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Traces {
+    /// OTLP over gRPC; over HTTP otherwise.
+    pub grpc: bool,
+    /// Whether by TLS.
+    pub tls: bool,
+    /// How long one batch may take.
+    pub timeout: Duration,
+}
+
+const PROTOCOLS: &str = "the protocols are grpc and http/protobuf; http/protobuf is used";
+const EXPORTERS: &str = "the exporters of traces are otlp and none; no traces are exported";
+
+/// Whether and how traces are exported, and what is odd about that. The variables are those of OpenTelemetry ("OTLP Exporter
+/// Configuration", "Environment Variable Specification"); one that is empty is not set. All others, the libraries read.
+pub(super) fn traces(variable: impl Fn(&str) -> Option<String>) -> (Option<Traces>, Vec<Warning>) {
+    let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+    let of_traces = |name: &str| {
+        [
+            format!("OTEL_EXPORTER_OTLP_TRACES_{name}"),
+            format!("OTEL_EXPORTER_OTLP_{name}"),
+        ]
+        .into_iter()
+        .find_map(|name| variable(&name).map(|value| (name, value)))
+    };
+    let odd = |name: &str, advice| Warning {
+        variables: vec![name.to_owned()],
+        advice,
+    };
+
+    let Some((_, endpoint)) = of_traces("ENDPOINT") else {
+        return (None, vec![]);
+    };
+    if variable("OTEL_SDK_DISABLED").is_some_and(|value| value.eq_ignore_ascii_case("true")) {
+        return (None, vec![]);
+    }
+    match variable("OTEL_TRACES_EXPORTER").as_deref() {
+        None | Some("otlp") => {}
+        Some("none") => return (None, vec![]),
+        Some(_) => return (None, vec![odd("OTEL_TRACES_EXPORTER", EXPORTERS)]),
+    }
+    let mut warnings = Vec::new();
+    let grpc = match of_traces("PROTOCOL") {
+        None => false,
+        Some((name, protocol)) => {
+            if !["grpc", "http/protobuf"].contains(&protocol.as_str()) {
+                warnings.push(odd(&name, PROTOCOLS));
+            }
+            protocol == "grpc"
+        }
+    };
+    let timeout = of_traces("TIMEOUT").and_then(|(_, millis)| millis.parse().ok());
+    let traces = Traces {
+        grpc,
+        tls: endpoint.to_ascii_lowercase().starts_with("https://"),
+        timeout: Duration::from_millis(timeout.unwrap_or(10_000)),
+    };
+    (Some(traces), warnings)
 }
 
 const UNKNOWN: &str =
@@ -98,6 +161,59 @@ fn is_injected_by_kubernetes(name: &str, value: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn traces_of(variables: &[(&str, &str)]) -> (Option<Traces>, Vec<Warning>) {
+        traces(|wanted| {
+            let found = variables.iter().find(|(name, _)| *name == wanted);
+            found.map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    const ENDPOINT: (&str, &str) = ("OTEL_EXPORTER_OTLP_ENDPOINT", "http://localhost:4318");
+
+    #[test]
+    fn traces_are_off_unless_there_is_an_endpoint() {
+        for off in [
+            &[][..],
+            &[("OTEL_TRACES_EXPORTER", "otlp"), ("OTEL_SERVICE_NAME", "x")],
+            &[("OTEL_EXPORTER_OTLP_ENDPOINT", "")],
+            &[ENDPOINT, ("OTEL_SDK_DISABLED", "True")],
+            &[ENDPOINT, ("OTEL_TRACES_EXPORTER", "none")],
+        ] {
+            assert_eq!(traces_of(off), (None, vec![]), "{off:?}");
+        }
+        let on = |grpc, tls, seconds| Traces {
+            grpc,
+            tls,
+            timeout: Duration::from_secs(seconds),
+        };
+        assert_eq!(traces_of(&[ENDPOINT]), (Some(on(false, false, 10)), vec![]));
+        let of_traces_alone = [
+            (
+                "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT",
+                "HTTPS://collector:4317",
+            ),
+            ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "grpc"),
+            ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf"),
+            ("OTEL_EXPORTER_OTLP_TIMEOUT", "2000"),
+            ("OTEL_SDK_DISABLED", "false"),
+            ENDPOINT,
+        ];
+        assert_eq!(
+            traces_of(&of_traces_alone),
+            (Some(on(true, true, 2)), vec![])
+        );
+    }
+
+    #[test]
+    fn a_protocol_or_exporter_that_there_is_not_is_told() {
+        let (traces, warnings) =
+            traces_of(&[ENDPOINT, ("OTEL_EXPORTER_OTLP_PROTOCOL", "http/json")]);
+        assert_eq!(traces.map(|traces| traces.grpc), Some(false));
+        assert_eq!(warnings[0].variables, ["OTEL_EXPORTER_OTLP_PROTOCOL"]);
+        let (traces, warnings) = traces_of(&[ENDPOINT, ("OTEL_TRACES_EXPORTER", "zipkin")]);
+        assert_eq!((traces, warnings.len()), (None, 1));
+    }
 
     fn warnings(variables: &[(&str, &str)]) -> Vec<Warning> {
         let environment = variables

@@ -29,8 +29,11 @@ pub(super) fn load(args: &SettingsArgs, matches: &ArgMatches) -> Result<Loaded, 
                 .iter()
                 .any(|one| variable(one.name) == name)
     };
-    let warnings = environment::unknown_variables(std::env::vars_os(), known);
+    let mut warnings = environment::unknown_variables(std::env::vars_os(), known);
+    let (traces, odd) = environment::traces(|name| std::env::var_os(name)?.into_string().ok());
+    warnings.extend(odd);
     Ok(Loaded {
+        traces,
         settings,
         in_force: sources.in_force,
         warnings,

@@ -9,6 +9,7 @@ use crate::domain::claim::{
 use crate::domain::failure::Failure;
 use crate::domain::lease::RenewOutcome;
 use crate::domain::token::Nonce;
+use crate::trace::{self, Origin};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,6 +39,9 @@ impl Coordinator {
             })
             .await;
         report.end(result.as_ref().map(|(outcome, _)| outcome));
+        if let Ok((ClaimOutcome::Replay(replay), _)) = &result {
+            trace::link(&Origin::of_bytes(replay.origin.clone()));
+        }
         result
     }
 

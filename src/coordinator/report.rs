@@ -159,6 +159,7 @@ impl<'a> Report<'a> {
         match result {
             Ok(outcome) => {
                 outcome.count(self.metrics, self.subject.tenant(), self.started);
+                trace::note_outcome(outcome.name());
                 self.log(outcome);
             }
             Err(_) if tracing::enabled!(target: REFUSALS, Level::WARN) => {

@@ -199,6 +199,8 @@ pub struct Replay {
     pub retention_left: Duration,
     /// The attempt that completed it.
     pub attempt: i64,
+    /// The call that made that attempt's grant, in the bytes that were given to the claim.
+    pub origin: Vec<u8>,
 }
 
 /// A holder fell silent, and nobody may guess what came of it.

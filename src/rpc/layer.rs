@@ -57,7 +57,7 @@ where
     }
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
-        let observed = self.observer.begin(request.uri().path(), request.headers());
+        let observed = self.observer.begin(&request);
         let deadline = CallerDeadline::read(request.headers(), Instant::now());
         if let Some(deadline) = deadline {
             request.extensions_mut().insert(deadline);

@@ -1,8 +1,9 @@
 //! Sees each call to its end, and records how it was answered.
 
+use super::serve::Peer;
 use crate::metrics::{CallMetrics, Code, MethodMetrics, MethodName, Metrics};
-use crate::trace::{Call, REFUSALS};
-use http::HeaderMap;
+use crate::trace::{Arrival, Call, REFUSALS};
+use http::{HeaderMap, Request};
 use prost::Message as _;
 use prost_types::FileDescriptorSet;
 use std::sync::Arc;
@@ -19,13 +20,22 @@ impl Observer {
         Self(metrics.calls(descriptors.iter().flat_map(|set| methods(set))))
     }
 
-    /// A call begins, with this path and these headers.
-    pub(super) fn begin(&self, path: &str, headers: &HeaderMap) -> Observed {
-        let traceparent = headers.get("traceparent");
+    /// A call begins.
+    pub(super) fn begin<B>(&self, request: &Request<B>) -> Observed {
+        let method = self.0.at(request.uri().path()).clone();
+        let header = |name: &str| request.headers().get(name)?.to_str().ok();
+        let authority = request.uri().authority();
+        let call = Call::begin(Arrival {
+            method: method.name(),
+            traceparent: header("traceparent"),
+            tracestate: header("tracestate"),
+            server: authority.map(|server| (server.host(), server.port_u16())),
+            peer: request.extensions().get::<Peer>().map(|peer| peer.0),
+        });
         Observed {
-            method: self.0.at(path).clone(),
+            method,
             started: Instant::now(),
-            call: Call::begin(traceparent.and_then(|value| value.to_str().ok())),
+            call,
             is_answered: false,
         }
     }
@@ -76,6 +86,7 @@ impl Observed {
         }
         self.method
             .handled(Code(code.into()), self.started.elapsed());
+        self.call.answered(word(code), is_failure(code));
         match code {
             GrpcCode::Ok => {}
             // Nobody was refused anything.
@@ -116,6 +127,20 @@ impl Drop for Observed {
 /// The status that ends a call, where headers or trailers have one.
 pub(super) fn code(headers: &HeaderMap) -> Option<GrpcCode> {
     Some(GrpcCode::from_bytes(headers.get("grpc-status")?.as_bytes()))
+}
+
+/// Those that OpenTelemetry counts as failures of a server: all others are its caller's doing.
+fn is_failure(code: GrpcCode) -> bool {
+    use GrpcCode::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
+    let failures = [
+        Unknown,
+        DeadlineExceeded,
+        Unimplemented,
+        Internal,
+        Unavailable,
+        DataLoss,
+    ];
+    failures.contains(&code)
 }
 
 /// The name of a code in gRPC's own documents.

@@ -15,6 +15,7 @@ use crate::domain::name::ClaimId;
 use crate::domain::receipt::Receipt;
 use crate::domain::response::{ResponseDigest, StoredResponse};
 use crate::domain::token::{ClaimToken, Nonce};
+use crate::trace::{self, Origin};
 use std::time::Instant;
 
 impl Store {
@@ -36,7 +37,7 @@ impl Store {
                     .arg(claim.retention.millis().get())
                     .arg(policy_number(claim.on_lease_over))
                     .arg(self.settings.max_retention.millis().get())
-                    .arg("");
+                    .arg(trace::current_origin().as_bytes());
             })
             .await?;
         match reply.kind.as_str() {
@@ -324,6 +325,7 @@ fn replay(reply: &mut Reply) -> Result<Replay, Failure> {
         completed_at,
         retention_left: reply.left(expires_at),
         attempt: reply.fields().integer()?,
+        origin: reply.fields().bytes()?,
     })
 }
 
@@ -369,6 +371,9 @@ fn claim_info(id: &ClaimId, reply: &mut Reply) -> Result<Option<ClaimInfo>, Fail
         checkpoint_bytes: fields.integer()?,
         taken_over: fields.flag()?,
         abandon_reason: fields.text()?,
-        trace_id: fields.text()?,
+        trace_id: Origin::of_bytes(fields.bytes()?)
+            .trace_id()
+            .map(|id| id.to_string())
+            .unwrap_or_default(),
     }))
 }

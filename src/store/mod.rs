@@ -15,9 +15,10 @@ mod watch;
 use crate::domain::duration::{Millis, Retention};
 use crate::domain::failure::{Cause, Failure};
 use crate::metrics::{Metrics, ScriptMetrics};
+use crate::trace::{self, Database};
 use clock::Clock;
 use pool::{Link, Pool};
-use redis::{ErrorKind, RedisError, ServerErrorKind};
+use redis::{ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
 use reply::Reply;
 use scripts::{Lua, Repeat};
 use std::fmt;
@@ -48,6 +49,7 @@ pub struct BadUrl;
 pub struct Store {
     pool: Pool,
     clock: Arc<Clock>,
+    database: Arc<Database>,
     settings: StoreSettings,
     metrics: Metrics,
     /// Each at its script's number.
@@ -76,7 +78,9 @@ impl Store {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let client = redis::Client::open(url).map_err(|_| BadUrl)?;
         let clock = Arc::new(Clock::new());
+        let database = Arc::new(database(&client));
         Ok(Self {
+            database,
             pool: Pool::new(client, clock.clone(), &settings),
             clock,
             settings,
@@ -121,6 +125,7 @@ impl Store {
             arguments(&mut call);
 
             let sent = Instant::now();
+            let sending = trace::sending(&self.database, scripts::NAMES[script.number]);
             let answer = async {
                 tokio::select! {
                     biased;
@@ -131,6 +136,7 @@ impl Store {
             let answer = tokio::time::timeout_at(limit.into(), answer).await;
             self.script_metrics[script.number].took(sent.elapsed());
             let Ok(answer) = answer else {
+                sending.failed(None, "timeout");
                 // A caller with a short deadline says nothing about the connection.
                 if sent.elapsed() >= self.settings.timeout / 2 {
                     link.report_broken();
@@ -139,6 +145,7 @@ impl Store {
             };
             match answer {
                 Ok(value) => {
+                    drop(sending);
                     let reply = Reply::parse(value)?;
                     let received = Instant::now();
                     self.clock.observe(sent, received, reply.now);
@@ -149,6 +156,8 @@ impl Store {
                     corrected = Some(clock::after(reply.now, received, limit));
                 }
                 Err(error) => {
+                    sending.failed(error.code(), "connection_broken");
+                    drop(sending);
                     let lost_for_good = script.repeat == Repeat::Otherwise;
                     if lost_for_good && matches!(advice(&error), Advice::Reconnect) {
                         link.report(&error);
@@ -172,6 +181,23 @@ impl Store {
             Advice::Defect => return Err(Failure::Defect(Cause::new(error))),
         }
         Ok(())
+    }
+}
+
+/// What is told of the server in traces: never its credentials.
+fn database(client: &redis::Client) -> Database {
+    let info = client.get_connection_info();
+    let (address, port) = match info.addr() {
+        ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. } => {
+            (host.clone(), Some(*port))
+        }
+        ConnectionAddr::Unix(path) => (path.display().to_string(), None),
+        _ => ("unknown".to_owned(), None),
+    };
+    Database {
+        address,
+        port,
+        namespace: info.redis_settings().db().to_string(),
     }
 }
 

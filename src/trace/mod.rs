@@ -1,12 +1,18 @@
 //! What goes with a call on its way down, beside its arguments: the trace that it is a part of, and what its layers note for
-//! the line that may be logged in the end.
+//! the line that may be logged in the end. The only place for OpenTelemetry.
 
+mod export;
 mod parent;
+mod span;
 
-pub use parent::{SpanIds, TraceId};
+pub use export::{Collector, ExportError, Exporting, Protocol};
+pub use parent::{Origin, TraceId};
+pub use span::{Arrival, Database, SPANS, Sent};
 
+use parent::SpanIds;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use tracing::Span;
 
 /// The target of log lines about calls that did not get what they asked for: as many as callers make, so it is one that can be
 /// silenced alone.
@@ -22,16 +28,24 @@ pub struct Call(Arc<Inner>);
 
 #[derive(Debug)]
 struct Inner {
-    /// The span that the caller named.
+    /// Disabled where no spans are exported.
+    span: Span,
+    /// That span's ids.
+    own: Option<SpanIds>,
+    /// Those of the span that the caller named.
     caller: Option<SpanIds>,
     notes: Notes,
 }
 
 impl Call {
-    /// One whose caller sent this header `traceparent`.
-    pub fn begin(traceparent: Option<&str>) -> Self {
+    /// One that arrived.
+    pub fn begin(arrival: Arrival<'_>) -> Self {
+        let caller = arrival.traceparent.and_then(SpanIds::parse);
+        let (span, own) = span::of_call(arrival, caller);
         Self(Arc::new(Inner {
-            caller: traceparent.and_then(SpanIds::parse),
+            span,
+            own,
+            caller,
             notes: Notes::default(),
         }))
     }
@@ -53,7 +67,19 @@ impl Call {
 
     /// The trace that it is a part of.
     pub fn trace_id(&self) -> Option<TraceId> {
-        self.0.caller.map(|ids| ids.trace)
+        self.0.own.or(self.0.caller).map(|ids| ids.trace)
+    }
+
+    /// It was answered with this code, which may count as a failure of the service's.
+    pub fn answered(&self, code: &'static str, failed: bool) {
+        if self.is_seen() {
+            span::answered(&self.0.span, code, failed);
+        }
+    }
+
+    /// Whether its span is exported.
+    fn is_seen(&self) -> bool {
+        self.0.own.is_some_and(|ids| ids.sampled)
     }
 
     /// What its layers noted.
@@ -90,6 +116,43 @@ impl Notes {
     /// Whether its failure has its line already.
     pub fn is_logged(&self) -> bool {
         self.logged.load(Ordering::Relaxed)
+    }
+}
+
+/// Marks the current call's span with what came of it.
+pub fn note_outcome(outcome: &'static str) {
+    if let Some(call) = Call::current().filter(Call::is_seen) {
+        span::outcome(&call.0.span, outcome);
+    }
+}
+
+/// The current call as a claim remembers it; see [`Origin`].
+pub fn current_origin() -> Origin {
+    let Some(call) = Call::current() else {
+        return Origin::default();
+    };
+    match call.0.own {
+        Some(own) if own.sampled => Origin::of_span(own),
+        _ => call
+            .trace_id()
+            .map_or_else(Origin::default, Origin::of_trace),
+    }
+}
+
+/// Has the current call's span lead to that of the call that a claim remembers.
+pub fn link(origin: &Origin) {
+    if let Some(call) = Call::current().filter(Call::is_seen)
+        && let Some(to) = origin.span()
+    {
+        span::link(&call.0.span, to);
+    }
+}
+
+/// A script is sent to Redis for the current call.
+pub fn sending(database: &Database, script: &'static str) -> Sent {
+    match Call::current().filter(Call::is_seen) {
+        Some(call) => Sent::child_of(&call.0.span, database, script),
+        None => Sent::unseen(),
     }
 }
 

@@ -40,6 +40,44 @@ impl SpanIds {
     }
 }
 
+/// The call that made a grant, in the bytes that its record keeps: the trace's sixteen, and the span's eight where there is one
+/// that somebody can look at. Empty where it was not traced.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Origin(Vec<u8>);
+
+impl Origin {
+    pub(super) fn of_span(ids: SpanIds) -> Self {
+        Self([&ids.trace.0[..], &ids.span].concat())
+    }
+
+    pub(super) fn of_trace(trace: TraceId) -> Self {
+        Self(trace.0.to_vec())
+    }
+
+    /// As a record has it.
+    pub fn of_bytes(bytes: Vec<u8>) -> Self {
+        Self(bytes)
+    }
+
+    /// As a record keeps it.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    /// Its trace.
+    pub fn trace_id(&self) -> Option<TraceId> {
+        Some(TraceId(*self.0.first_chunk()?))
+    }
+
+    pub(super) fn span(&self) -> Option<SpanIds> {
+        Some(SpanIds {
+            trace: self.trace_id()?,
+            span: *self.0.get(16..)?.first_chunk()?,
+            sampled: true,
+        })
+    }
+}
+
 /// Lower-case digits of exactly so many bytes.
 fn hex<const N: usize>(text: &str) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
@@ -75,6 +113,19 @@ mod tests {
         assert!(!unsampled.expect("it is valid").sampled);
         let later = SpanIds::parse(&format!("01-{TRACE}-b7ad6b7169203331-01-more"));
         assert!(later.is_some());
+    }
+
+    #[test]
+    fn an_origin_keeps_a_trace_or_a_span_or_neither() {
+        let ids = SpanIds::parse(&format!("00-{TRACE}-b7ad6b7169203331-01"));
+        let ids = ids.expect("it is the example of the standard");
+        let kept = |origin: Origin| {
+            let origin = Origin::of_bytes(origin.as_bytes().to_vec());
+            (origin.trace_id(), origin.span())
+        };
+        assert_eq!(kept(Origin::of_span(ids)), (Some(ids.trace), Some(ids)));
+        assert_eq!(kept(Origin::of_trace(ids.trace)), (Some(ids.trace), None));
+        assert_eq!(kept(Origin::default()), (None, None));
     }
 
     #[test]

@@ -11,6 +11,7 @@ use crate::support::requests::{
     abandon, acquire, claim, complete, millis, release, renew_claim, renew_lock, token,
 };
 use crate::support::service::{Service, store_timeout};
+use crate::support::unmistakable::{self, calls_of_each_kind};
 use claimlock::rpc::proto::*;
 use serde_json::{Value, json};
 use std::time::Duration;
@@ -328,94 +329,6 @@ async fn an_operators_act_names_the_trace() {
     }
 }
 
-/// Strings that can come from nowhere else.
-mod unmistakable {
-    pub const KEY: &str = "ZZkeyZZ";
-    pub const SCOPE: &str = "ZZscopeZZ";
-    pub const RESOURCE: &str = "ZZresourceZZ";
-    pub const TOKEN: &str = "ZZtokenZZ";
-}
-
-/// Calls of each kind that end in each way, all of whose names are unmistakable.
-async fn calls_of_each_kind(clients: &mut Clients) {
-    use unmistakable::{KEY, RESOURCE, SCOPE, TOKEN};
-    let names = [
-        format!("{TOKEN}-of-the-first"),
-        format!("{TOKEN}-of-the-other"),
-    ];
-    let scope = SCOPE.to_owned();
-    let client = &mut clients.coordination;
-    for token in &names {
-        let request = ClaimRequest {
-            scope: scope.clone(),
-            claim_token: token.clone(),
-            ..claim(KEY, "")
-        };
-        client.claim(request.clone()).await.expect("an outcome");
-        let other = ClaimRequest {
-            operation: "another".to_owned(),
-            ..request.clone()
-        };
-        client.claim(other).await.expect("a mismatch");
-        let bad = ClaimRequest {
-            lease: millis(0),
-            on_lease_over: 99,
-            ..request
-        };
-        client.claim(bad).await.expect_err("a bad lease");
-        let renewal = RenewClaimRequest {
-            scope: scope.clone(),
-            claim_token: token.clone(),
-            ..renew_claim(KEY, "")
-        };
-        client.renew_claim(renewal).await.expect("an outcome");
-        let request = AcquireLockRequest {
-            lock_token: token.clone(),
-            ..acquire(RESOURCE, "")
-        };
-        client.acquire_lock(request).await.expect("an outcome");
-        let renewal = RenewLockRequest {
-            lock_token: token.clone(),
-            ..renew_lock(RESOURCE, "")
-        };
-        client.renew_lock(renewal).await.expect("an outcome");
-    }
-    for token in &names {
-        let completion = CompleteRequest {
-            scope: scope.clone(),
-            claim_token: token.clone(),
-            ..complete(KEY, "", b"x")
-        };
-        client.complete(completion).await.expect("an outcome");
-        let abandonment = AbandonRequest {
-            scope: scope.clone(),
-            claim_token: token.clone(),
-            ..abandon(KEY, "", AbandonEffect::None)
-        };
-        client.abandon(abandonment).await.expect("an outcome");
-        let release = ReleaseLockRequest {
-            lock_token: token.clone(),
-            ..release(RESOURCE, "")
-        };
-        client.release_lock(release).await.expect("an outcome");
-    }
-    let resolution = ResolveClaimRequest {
-        scope,
-        ..resolve_claim(KEY, 1)
-    };
-    clients
-        .admin
-        .resolve_claim(resolution)
-        .await
-        .expect("left alone");
-    let release = force_release(RESOURCE);
-    clients
-        .admin
-        .force_release_lock(release)
-        .await
-        .expect("an answer");
-}
-
 #[tokio::test]
 async fn nothing_that_a_caller_named_is_in_a_log_line_or_a_metric() {
     let (redis, service, mut clients) = world().await;
@@ -445,7 +358,7 @@ async fn nothing_that_a_caller_named_is_in_a_log_line_or_a_metric() {
     assert!(ours.len() >= 10, "{ours:?}");
     let scrape = Scrape::of(&service).await;
     for text in ours.iter().chain([&scrape.text]) {
-        assert!(!text.contains("ZZ"), "{text}");
+        assert!(!text.contains(unmistakable::MARK), "{text}");
     }
     let audit = logs.of("claimlock::audit");
     assert!(audit.iter().any(|line| line["key"] == unmistakable::KEY));

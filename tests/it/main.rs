@@ -33,5 +33,6 @@ mod settings;
 mod store_faults;
 mod support;
 mod tls;
+mod traces;
 mod undo;
 mod warnings;

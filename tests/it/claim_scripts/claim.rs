@@ -135,7 +135,15 @@ async fn claim_returns_all_that_its_header_documents() {
     let replay = scripts.run("claim", "k", &Claim::by("e").arguments()).await;
     assert_eq!(
         replay.row(),
-        ["replay", "1", "done", &completed_at, &expires_at, "1"]
+        [
+            "replay",
+            "1",
+            "done",
+            &completed_at,
+            &expires_at,
+            "1",
+            "trace"
+        ]
     );
     assert!(scripts.redis.evict("{k}:r").await);
     let lost = scripts.run("claim", "k", &Claim::by("e").arguments()).await;
@@ -144,7 +152,7 @@ async fn claim_returns_all_that_its_header_documents() {
     let replay = scripts.run("claim", "k", &Claim::by("e").arguments()).await;
     assert_eq!(
         replay.row(),
-        ["replay", "0", "", &completed_at, &expires_at, "1"]
+        ["replay", "0", "", &completed_at, &expires_at, "1", "trace"]
     );
     scripts.redis.pass(Duration::from_secs(30));
     granted(&mut scripts, "k", Claim::by("f")).await;

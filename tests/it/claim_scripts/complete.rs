@@ -89,7 +89,7 @@ async fn complete_rebuilds_a_lost_record_from_a_receipt() {
     let replay = scripts.run("claim", "k", &Claim::by("b").arguments()).await;
     assert_eq!(
         replay.row(),
-        ["replay", "1", "done", &completed_at, &expires_at, "7"]
+        ["replay", "1", "done", &completed_at, &expires_at, "7", ""]
     );
     let another_request = Claim {
         fingerprint: "other",

@@ -355,7 +355,7 @@ async fn undoing_a_claim_anew_leaves_what_was_remembered_of_the_expired_record()
     let (completed_at, expires_at) = (completed.now.to_string(), completed.row()[1]);
     assert_eq!(
         replay.row(),
-        ["replay", "0", "", &completed_at, expires_at, "1"]
+        ["replay", "0", "", &completed_at, expires_at, "1", "trace"]
     );
     assert_eq!(
         scripts

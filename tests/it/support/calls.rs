@@ -3,10 +3,11 @@
 use super::requests::{
     abandon, acquire, claim, complete, release, renew_claim, renew_lock, response,
 };
-use super::service::{Admin, Coordination, Service};
+use super::service::{Admin, Coordination, Service, channel, coordination};
 use claimlock::rpc::proto::resolve_claim_request::Resolution;
 use claimlock::rpc::proto::*;
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::task::JoinSet;
 use tonic::{Request, Status};
@@ -20,9 +21,13 @@ pub struct Clients {
 
 impl Clients {
     pub async fn of(service: &Service) -> Self {
+        Self::at(service.grpc).await
+    }
+
+    pub async fn at(address: SocketAddr) -> Self {
         Self {
-            coordination: service.coordination().await,
-            admin: service.admin().await,
+            coordination: coordination(address).await,
+            admin: Admin::new(channel(address).await),
         }
     }
 }

@@ -5,6 +5,7 @@ pub mod blackhole;
 pub mod calls;
 pub mod certificates;
 pub mod claims;
+pub mod collector;
 pub mod data_folder;
 pub mod failures;
 pub mod locks;
@@ -19,6 +20,7 @@ pub mod scripts;
 pub mod service;
 pub mod shell;
 pub mod timed;
+pub mod unmistakable;
 
 use std::time::{Duration, Instant};
 

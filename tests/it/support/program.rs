@@ -57,6 +57,17 @@ impl Program {
         Self::start(&[], &[&url[..], &addresses, flags].concat()).await
     }
 
+    /// The same with more variables.
+    pub async fn serve_with(variables: &[(&str, String)], redis_url: &str, flags: &[&str]) -> Self {
+        let variables = variables
+            .iter()
+            .map(|(name, value)| (*name, Path::new(value)));
+        let variables: Vec<_> = variables.collect();
+        let addresses = ["--grpc-addr", "127.0.0.1:0", "--http-addr", "127.0.0.1:0"];
+        let url = ["--redis-url", redis_url];
+        Self::start(&variables, &[&url[..], &addresses, flags].concat()).await
+    }
+
     /// `claimlock serve` on a server of its own, which keeps its files in a folder.
     pub async fn serve_embedded(data_dir: &Path) -> Self {
         let data_dir = data_dir.to_str().expect("a test's folder is UTF-8");

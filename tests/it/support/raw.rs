@@ -10,6 +10,7 @@ use prost::Message;
 use prost::bytes::Bytes;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::net::TcpStream;
@@ -81,7 +82,11 @@ pub fn framed_message(message: &impl Message) -> Vec<u8> {
 
 impl Raw {
     pub async fn to(service: &Service) -> Self {
-        let stream = TcpStream::connect(service.grpc)
+        Self::at(service.grpc).await
+    }
+
+    pub async fn at(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address)
             .await
             .expect("the service takes connections");
         let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(stream))
