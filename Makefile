@@ -15,7 +15,7 @@ export PATH := $(PATH):$(HOME)/.cargo/bin
 .DEFAULT_GOAL := help
 # The order of `test` is the order in which a mistake is cheapest to find.
 .NOTPARALLEL:
-.PHONY: help run test test-needs fmt layers proto-lint deny clippy unit generate doc docker clean
+.PHONY: help run test test-needs fmt layers rules proto-lint deny clippy unit generate doc docker clean
 
 help: ## Lists the targets.
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -26,7 +26,7 @@ run: ## Builds, and serves on a Redis of its own. ARGS go to `claimlock serve`.
 	@scripts/try-next.sh
 	@exec cargo run --release --locked --quiet -- serve $(ARGS)
 
-test: test-needs fmt layers proto-lint deny clippy unit ## Runs every check and every test, as CI does.
+test: test-needs fmt layers rules proto-lint deny clippy unit ## Runs every check and every test, as CI does.
 
 test-needs:
 	@$(needs) build rustfmt clippy redis-server faketime promtool node cargo-deny
@@ -38,6 +38,11 @@ fmt: ## Checks the formatting; `cargo fmt` mends it.
 layers: ## Checks who uses whom, against the map of the modules.
 	@scripts/check-layers.sh --self-test
 	@scripts/check-layers.sh
+
+rules: ## Checks the alert rules, and when each fires.
+	@$(needs) promtool
+	promtool check rules deploy/observability/alerts.yaml
+	promtool test rules deploy/observability/alerts_test.yaml
 
 proto-lint: ## Lints the wire contract, by buf and proto/buf.yaml.
 	@$(needs) node

@@ -23,6 +23,7 @@ mod memory_full;
 mod metrics;
 mod model;
 mod names;
+mod observability;
 mod process;
 mod property;
 mod races;
