@@ -1,6 +1,7 @@
 //! The traces that the program exports, looked at where they arrive.
 
 use crate::support::calls::{Clients, get_claim};
+use crate::support::certificates::{TlsDoor, certificates};
 use crate::support::collector::{Collector, PROTOCOLS, Seen};
 use crate::support::program::Program;
 use crate::support::raw::{Raw, Sent};
@@ -12,6 +13,7 @@ use crate::support::{BOUND, eventually};
 use nix::sys::signal::Signal;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tonic::Request;
 
@@ -125,6 +127,46 @@ async fn a_call_is_a_span_in_its_callers_trace_with_its_script_as_a_child() {
         assert!(script.span.start_time_unix_nano >= call.span.start_time_unix_nano);
         assert!(script.span.end_time_unix_nano <= call.span.end_time_unix_nano);
         assert!(collector.headers().iter().all(|header| header == "here"));
+    }
+}
+
+#[tokio::test]
+async fn a_collector_behind_tls_is_trusted_by_its_authority_alone() {
+    let redis = RedisServer::start().await;
+    let (certificates, others) = (certificates(), certificates());
+    let authority_in = |folder: &TempDir| folder.path().join("ca.pem").display().to_string();
+    let (authorities, strangers) = (authority_in(&certificates), authority_in(&others));
+    for protocol in PROTOCOLS {
+        let collector = Collector::start(protocol).await;
+        let door = TlsDoor::open(certificates.path(), collector.address, false).await;
+        let mut variables = collector.variables();
+        variables.push((
+            "OTEL_EXPORTER_OTLP_ENDPOINT",
+            format!("https://{}", door.address),
+        ));
+        // Somebody else's authority, and that of the collector.
+        for (authorities, is_trusted) in [(&strangers, false), (&authorities, true)] {
+            variables.retain(|(name, _)| *name != "SSL_CERT_FILE");
+            variables.push(("SSL_CERT_FILE", authorities.clone()));
+            let program = Program::serve_with(&variables, &redis.url(), &[]).await;
+            program.is_ready().await;
+            let mut client = program.coordination().await;
+            client.claim(claim("k", "a")).await.expect("an answer");
+            if is_trusted {
+                collector
+                    .trace("the claim", |call| call.span.name == CLAIM)
+                    .await;
+                continue;
+            }
+            eventually("the export to fail", async || {
+                program
+                    .log()
+                    .contains("spans cannot be exported")
+                    .then_some(())
+            })
+            .await;
+            assert_eq!(collector.spans().len(), 0);
+        }
     }
 }
 

@@ -30,7 +30,7 @@ pub const PROTOCOLS: [&str; 2] = ["grpc", "http/protobuf"];
 #[derive(Debug)]
 pub struct Collector {
     protocol: &'static str,
-    address: SocketAddr,
+    pub address: SocketAddr,
     received: Received,
     running: JoinHandle<()>,
 }
