@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, PipeReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,7 +15,6 @@ use claimlock_client::Loss;
 use clap::Args;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use tempfile::NamedTempFile;
 use tokio::process::{Child, ChildStderr, ChildStdout};
 
 use super::exit;
@@ -91,7 +90,8 @@ pub(super) struct Running {
     child: Child,
     pid: Pid,
     has_own_group: bool,
-    report: NamedTempFile,
+    /// Why it could not be run, if it could not.
+    report: PipeReader,
 }
 
 impl Running {
@@ -104,8 +104,8 @@ impl Running {
         variables: &[(&str, String)],
         output: OutputGoes,
     ) -> io::Result<Self> {
-        let report = NamedTempFile::new()?;
-        let mut command = super::bound::command(&line.argv, report.path());
+        let (report, reported) = io::pipe()?;
+        let mut command = super::bound::command(&line.argv, &reported)?;
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         if output == OutputGoes::Here {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,7 +114,7 @@ impl Running {
         if has_own_group {
             command.process_group(0);
         }
-        let child = command.spawn()?;
+        let child = command.spawn().map_err(not_this_program)?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         Ok(Self {
             pid: Pid::from_raw(pid.expect("nobody has waited for it yet")),
@@ -202,16 +202,26 @@ impl Running {
         }
     }
 
-    fn ended(&self, status: io::Result<ExitStatus>) -> Ended {
+    fn ended(&mut self, status: io::Result<ExitStatus>) -> Ended {
         let status = match status {
             Ok(status) => status,
             Err(error) => return Ended::NotStarted(error),
         };
-        let report = fs::read_to_string(self.report.path()).unwrap_or_default();
+        // Nobody has the other end any more: closed before the command was run, or when that failed.
+        let mut report = String::new();
+        let _ = self.report.read_to_string(&mut report);
         match report.trim().parse() {
             Ok(errno) => Ended::NotStarted(io::Error::from_raw_os_error(errno)),
             Err(_) => Ended::With(status),
         }
+    }
+}
+
+/// That this program cannot be started anew, as without /proc, is not that the command was not found.
+fn not_this_program(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("this program's own file is not to be found"),
+        _ => error,
     }
 }
 

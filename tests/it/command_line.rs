@@ -7,4 +7,5 @@ mod once_ends;
 mod raw_verbs;
 mod reaching;
 mod signals;
+mod started;
 mod terminal;
