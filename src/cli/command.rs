@@ -16,6 +16,7 @@ use clap::Args;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit;
 use super::output::note;
@@ -55,6 +56,8 @@ pub(super) enum Ended {
     With(ExitStatus),
     /// It was never run.
     NotStarted(io::Error),
+    /// It was run, and how it ended cannot be found out.
+    Unseen(io::Error),
 }
 
 impl Ended {
@@ -68,6 +71,7 @@ impl Ended {
             },
             Self::NotStarted(error) if error.kind() == io::ErrorKind::NotFound => exit::NOT_FOUND,
             Self::NotStarted(_) => exit::CANNOT_RUN,
+            Self::Unseen(_) => exit::DEFECT,
         }
     }
 
@@ -80,6 +84,12 @@ impl Ended {
             },
             Self::NotStarted(error) => {
                 format!("the command could not be started: {}", plain(error))
+            }
+            Self::Unseen(error) => {
+                format!(
+                    "how the command ended cannot be found out: {}",
+                    plain(error)
+                )
             }
         }
     }
@@ -114,6 +124,8 @@ impl Running {
         if has_own_group {
             command.process_group(0);
         }
+        // Whoever started this program may have it ignore the ends of its children, which nobody is told of then.
+        let _ends = signal(SignalKind::child())?;
         let child = command.spawn().map_err(not_this_program)?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         Ok(Self {
@@ -205,7 +217,7 @@ impl Running {
     fn ended(&mut self, status: io::Result<ExitStatus>) -> Ended {
         let status = match status {
             Ok(status) => status,
-            Err(error) => return Ended::NotStarted(error),
+            Err(error) => return Ended::Unseen(error),
         };
         // Nobody has the other end any more: closed before the command was run, or when that failed.
         let mut report = String::new();

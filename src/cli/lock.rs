@@ -178,7 +178,7 @@ impl LockCommand {
             }
             Err(error) => (Ended::NotStarted(error), None),
         };
-        if matches!(ended, Ended::NotStarted(_)) {
+        if matches!(ended, Ended::NotStarted(_) | Ended::Unseen(_)) {
             note(ended.reason());
         }
         // It may have been lost in the same moment in which the command ended.

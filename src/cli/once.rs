@@ -199,7 +199,7 @@ impl Once {
             return Ok(ExitCode::from(exit::LOST));
         }
         let done = match &ended {
-            Ended::NotStarted(_) => false,
+            Ended::NotStarted(_) | Ended::Unseen(_) => false,
             Ended::With(status) => status.success() || self.keep_failure,
         };
         if !done {
@@ -285,6 +285,10 @@ async fn give_up(claim: Claim, ended: &Ended) -> ExitCode {
         Ended::NotStarted(_) => {
             note(ended.reason());
             Effect::None
+        }
+        Ended::Unseen(_) => {
+            note(ended.reason());
+            Effect::Unknown
         }
         Ended::With(_) => Effect::Unknown,
     };

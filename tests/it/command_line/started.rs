@@ -29,3 +29,32 @@ async fn a_command_inherits_no_file_but_the_standard_ones() {
         assert_eq!(desk.shell.run(&line, &script).await, bare, "{subcommand}");
     }
 }
+
+#[tokio::test]
+async fn a_command_that_was_run_is_not_taken_for_one_that_was_not_where_ends_of_children_are_ignored()
+ {
+    let desk = Desk::start().await;
+    let program = env!("CARGO_BIN_EXE_claimlock");
+    let ignoring = |line: &str| {
+        let like = desk.shell.command("", &[]);
+        let mut command = tokio::process::Command::new("env");
+        command
+            .arg("--ignore-signal=CHLD")
+            .arg(program)
+            .args(line.split_whitespace())
+            .envs(like.as_std().get_envs().filter_map(|(n, v)| Some((n, v?))))
+            .stdin(Stdio::null());
+        command
+    };
+    for (subcommand, flags) in [("once", "--ignore-arguments"), ("lock", "")] {
+        let mut command = ignoring(&format!("{subcommand} job {flags} -- sh -c"));
+        command.arg("echo ran; exit 3");
+        assert_eq!(run(command).await, Ran::printing(3, "ran\n"));
+    }
+    // It may have had an effect.
+    let told = ["echo $CLAIMLOCK_ATTEMPT $CLAIMLOCK_TAKEN_OVER"];
+    let again = desk
+        .shell
+        .run("once job --ignore-arguments -- sh -c", &told);
+    assert_eq!(again.await, Ran::printing(0, "2 1\n"));
+}
