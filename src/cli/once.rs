@@ -194,7 +194,7 @@ impl Once {
         let captured = Captured::start(running.take_output(), limit);
         let lost = claim.lost_for_good();
         let (ended, loss) = running.supervise(signals, lost, self.kill_after).await;
-        let captured = captured.finish().await;
+        let captured = captured.finish(signals).await;
         if loss.is_some() {
             return Ok(ExitCode::from(exit::LOST));
         }

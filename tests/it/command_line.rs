@@ -4,6 +4,7 @@ mod lock;
 mod lock_lost;
 mod once;
 mod once_ends;
+mod once_output;
 mod raw_verbs;
 mod reaching;
 mod signals;
