@@ -122,13 +122,15 @@ impl LockCommand {
         // From now on, as one that came between the lock and the command would leave the lock behind.
         let mut signals = Signals::listen().map_err(Error::Signals)?;
         let code = tokio::select! {
-            acquisition = self.acquire(&client) => match acquisition? {
-                Acquisition::Acquired(held) => self.run_under(held, &mut signals).await,
-                Acquisition::Held(by) => self.held(&by),
-                Acquisition::Lost(loss) => Err(Error::Outcome {
+            acquisition = self.acquire(&client) => match acquisition {
+                Ok(Acquisition::Acquired(held)) => self.run_under(held, &mut signals).await,
+                Ok(Acquisition::Held(by)) => self.held(&by),
+                Ok(Acquisition::Lost(loss)) => Err(Error::Outcome {
                     code: exit::LOST,
                     text: format!("{} could not be locked: {loss}", self.name),
                 }),
+                // What may have been granted is given back.
+                Err(failure) => Err(failure),
             },
             received = signals.next() => Ok(received.exit_code()),
         };

@@ -133,10 +133,12 @@ impl Once {
         // From now on, as one that came between the claim and the command would leave the claim behind.
         let mut signals = Signals::listen().map_err(Error::Signals)?;
         let code = tokio::select! {
-            attempt = self.attempt(&client) => match attempt? {
-                Attempt::Claimed(claim) => self.do_it(claim, &mut signals).await,
-                Attempt::Replay(replay) => replay_it(replay),
-                refused => self.refused(&refused),
+            attempt = self.attempt(&client) => match attempt {
+                Ok(Attempt::Claimed(claim)) => self.do_it(claim, &mut signals).await,
+                Ok(Attempt::Replay(replay)) => replay_it(replay),
+                Ok(refused) => self.refused(&refused),
+                // What may have been granted is given back.
+                Err(failure) => Err(failure),
             },
             received = signals.next() => Ok(received.exit_code()),
         };
