@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 
 use super::ask::{self, Ask};
 use super::command::{self, CommandLine, Ended, OutputGoes, Running};
-use super::output::note;
+use super::output::{note, printable};
 use super::progress::Progress;
 use super::signals::Signals;
 use super::{Error, exit};
@@ -218,7 +218,7 @@ fn held_by(name: &str, held: &LockHeld) -> String {
     let holders: Vec<_> = held
         .holders
         .iter()
-        .map(|holder| holder.holder.as_str())
+        .map(|holder| printable(&holder.holder))
         .filter(|holder| !holder.is_empty())
         .collect();
     match (held.holders.is_empty(), holders.is_empty()) {

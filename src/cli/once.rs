@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args};
 
 use super::ask::{self, Ask};
 use super::command::{self, CommandLine, Ended, OutputGoes, Running};
-use super::output::note;
+use super::output::{note, printable};
 use super::progress::Progress;
 use super::signals::Signals;
 use super::{Error, exit};
@@ -254,7 +254,8 @@ impl Once {
             Attempt::Mismatch(Mismatch { operation }) => (
                 exit::MISMATCH,
                 format!(
-                    "{key} was first used for another command or other arguments ({operation})"
+                    "{key} was first used for another command or other arguments ({})",
+                    printable(operation)
                 ),
             ),
             Attempt::Uncertain(Uncertain {
@@ -274,7 +275,7 @@ impl Once {
 }
 
 fn runs(key: &str, in_flight: &InFlight) -> String {
-    match in_flight.holder.as_str() {
+    match printable(&in_flight.holder).as_str() {
         "" => format!("{key} is running elsewhere"),
         holder => format!("{key} is running elsewhere ({holder})"),
     }
