@@ -112,7 +112,7 @@ pub(super) struct Once {
     max_output: usize,
 
     /// How long what it prints is kept, where that is less than the key [default: as long]
-    #[arg(long, value_name = "DURATION", value_parser = any_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = output_retention)]
     output_retention: Option<Duration>,
 
     /// The exit code where it is running elsewhere
@@ -220,16 +220,16 @@ impl Once {
 
     async fn store(&self, mut claim: Claim, stored: Stored) -> Result<(), Error> {
         let without_output = stored.without_output();
-        let mut stores = claim
-            .complete(Some(stored.into_response()), self.output_retention)
-            .await;
+        // One that is longer than the key's says nothing, and may be longer than the service takes.
+        let kept_for = self.output_retention.map(|kept| kept.min(self.retention));
+        let mut stores = claim.complete(Some(stored.into_response()), kept_for).await;
         if stores
             .as_ref()
             .is_err_and(|failure| failure.reason == "TOO_LARGE")
         {
             note("the service takes no output of this size: stored without it");
             let response = without_output.into_response();
-            stores = claim.complete(Some(response), self.output_retention).await;
+            stores = claim.complete(Some(response), kept_for).await;
         }
         match stores {
             Ok(Ok(())) => Ok(()),
@@ -271,6 +271,16 @@ impl Once {
             Attempt::Claimed(_) | Attempt::Replay(_) => (exit::DEFECT, String::new()),
         };
         Err(Error::Outcome { code, text })
+    }
+}
+
+/// The service takes none that is shorter, and would say so when the command has been run.
+fn output_retention(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        kept if kept < Duration::from_millis(1) => Err(format!(
+            "{text:?} is less than 1ms; --no-output stores no output at all"
+        )),
+        kept => Ok(kept),
     }
 }
 

@@ -1,6 +1,6 @@
 //! What `claimlock once` does with output that is not taken, or that does not end.
 
-use crate::support::shell::{Desk, is_gone, run};
+use crate::support::shell::{Desk, Ran, is_gone, run};
 use nix::sys::signal::Signal;
 use nix::unistd::Pid;
 
@@ -56,4 +56,20 @@ async fn output_that_cannot_be_passed_on_is_told_and_stored() {
     assert!(ran.stderr.contains("No space left"), "{ran:?}");
     let again = desk.shell.run("once job -- echo printed", &[]).await;
     assert_eq!(again.stdout, "printed\n");
+}
+
+#[tokio::test]
+async fn a_retention_of_the_output_that_the_service_refuses_does_not_cost_a_result() {
+    let desk = Desk::start().await;
+    let none = "once job --output-retention 0s -- touch ran";
+    let ran = desk.shell.run(none, &[]).await;
+    assert_eq!(ran.code, 2, "{ran:?}");
+    assert!(ran.stderr.contains("--no-output"), "{ran:?}");
+    assert!(!desk.shell.exists("ran"));
+
+    // What is longer than the key's own is as long as the key's.
+    let long = "once job --output-retention 1000000d -- echo done";
+    for _ in 0..2 {
+        assert_eq!(desk.shell.run(long, &[]).await, Ran::printing(0, "done\n"));
+    }
 }
