@@ -1,5 +1,7 @@
 //! The Rust client on a real service, and on a network that fails.
 
+mod strange;
+
 use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;

@@ -127,7 +127,10 @@ impl Client {
                 Err(failure) if failure.kind == FailureKind::DeadlineExceeded => {
                     return Err(earlier.unwrap_or(failure));
                 }
-                Err(failure) => return Err(failure),
+                Err(mut failure) => {
+                    failure.is_of_a_repeat = earlier.is_some();
+                    return Err(failure);
+                }
             }
         }
     }

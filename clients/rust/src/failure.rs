@@ -44,20 +44,23 @@ pub struct Failure {
     /// The status as it came.
     #[source]
     pub status: Status,
+    /// What became of an earlier try is unknown, whatever this one was told.
+    pub(crate) is_of_a_repeat: bool,
 }
 
 impl Failure {
     /// Whether nothing can have happened because of the call.
     #[must_use]
     pub fn nothing_happened(&self) -> bool {
-        matches!(
-            self.kind,
-            FailureKind::Invalid
-                | FailureKind::Unauthenticated
-                | FailureKind::Forbidden
-                | FailureKind::Quota
-                | FailureKind::Unimplemented
-        )
+        !self.is_of_a_repeat
+            && matches!(
+                self.kind,
+                FailureKind::Invalid
+                    | FailureKind::Unauthenticated
+                    | FailureKind::Forbidden
+                    | FailureKind::Quota
+                    | FailureKind::Unimplemented
+            )
     }
 
     /// An answer that this client does not understand, which is never a grant.
@@ -91,6 +94,7 @@ impl From<Status> for Failure {
             reason,
             retry_after,
             status,
+            is_of_a_repeat: false,
         }
     }
 }
