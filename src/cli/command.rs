@@ -24,6 +24,8 @@ use super::signals::{Received, Signals};
 
 /// How often it is looked whether what a command left behind has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What is written as longer is for ever, and must not be too long for the clock.
+const LONGEST_KILL_AFTER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What to run.
 #[derive(Args)]
@@ -187,7 +189,7 @@ impl Running {
         self.send(Signal::SIGTERM);
         // It may have been stopped, and would not see the signal.
         self.send(Signal::SIGCONT);
-        let deadline = Instant::now() + kill_after;
+        let deadline = Instant::now() + kill_after.min(LONGEST_KILL_AFTER);
         let ended = tokio::time::timeout_at(deadline.into(), self.child.wait()).await;
         let ended = match ended {
             Ok(ended) => ended,

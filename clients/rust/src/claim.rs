@@ -223,7 +223,7 @@ impl Client {
             message.claim_token = crate::new_token();
         }
         let give_up = GiveUp::armed(self, &message);
-        let deadline = Instant::now() + request.wait;
+        let deadline = time::later(Instant::now(), request.wait);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
@@ -323,7 +323,7 @@ impl Claim {
         let lease = message
             .lease
             .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
-        let until = sent + time::from_wire(granted.lease_left);
+        let until = time::later(sent, time::from_wire(granted.lease_left));
         let renewal = proto::RenewClaimRequest {
             tenant: message.tenant.clone(),
             scope: message.scope.clone(),

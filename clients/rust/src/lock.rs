@@ -202,7 +202,7 @@ impl Client {
             message.lock_token = crate::new_token();
         }
         let give_up = GiveUp::armed(self, &message);
-        let deadline = Instant::now() + lock.wait;
+        let deadline = time::later(Instant::now(), lock.wait);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
@@ -305,7 +305,7 @@ impl HeldLock {
         let lease = message
             .lease
             .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
-        let until = sent + time::from_wire(granted.lease_left);
+        let until = time::later(sent, time::from_wire(granted.lease_left));
         let renewal = proto::RenewLockRequest {
             tenant: message.tenant.clone(),
             resource: message.resource.clone(),

@@ -208,3 +208,23 @@ async fn a_name_that_somebody_else_chose_does_not_write_on_the_terminal() {
         assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
     }
 }
+
+#[tokio::test]
+async fn a_time_that_is_longer_than_any_clock_can_tell_is_no_defect() {
+    let desk = Desk::start().await;
+    for (line, code) in [
+        (
+            "once job --wait 500000000000y --kill-after 500000000000y -- true",
+            0,
+        ),
+        (
+            "lock job --wait 500000000000y --kill-after 500000000000y -- true",
+            0,
+        ),
+        ("claim other --wait 500000000000y", 2),
+        ("acquire other --wait 500000000000y", 2),
+    ] {
+        let ran = desk.shell.run(line, &[]).await;
+        assert_eq!(ran.code, code, "{line}: {ran:?}");
+    }
+}

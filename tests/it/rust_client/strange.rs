@@ -93,6 +93,49 @@ async fn a_refusal_of_a_repeat_says_nothing_of_what_became_of_the_first_try() {
     desk.is_given_back().await;
 }
 
+#[tokio::test]
+async fn a_time_that_no_clock_can_tell_is_taken_for_a_long_one() {
+    let longest = Wire {
+        seconds: i64::MAX,
+        nanos: 999_999_999,
+    };
+    let desk = Desk::start(|number| match number {
+        0 => Err(Status::with_error_details(
+            Code::Unavailable,
+            "come back never",
+            ErrorDetails::with_retry_info(Some(Duration::MAX)),
+        )),
+        1 => Ok(Some(claim_response::Outcome::InFlight(proto::InFlight {
+            retry_after: Some(Wire {
+                seconds: -1,
+                nanos: -1,
+            }),
+            ..Default::default()
+        }))),
+        _ => Ok(granted(Wire {
+            seconds: i64::MAX,
+            nanos: 999_999_999,
+        })),
+    })
+    .await;
+    let failure = desk.client.begin(&Request::new("order-1")).await;
+    let failure = failure.expect_err("it is not worth waiting for");
+    assert_eq!(failure.kind, FailureKind::Unavailable);
+
+    let patient = desk.client.with_call_timeout(Duration::MAX);
+    let request = Request::new("order-1")
+        .wait(Duration::MAX)
+        .lease(Duration::MAX);
+    let attempt = patient.begin(&request).await;
+    assert!(matches!(attempt, Ok(Attempt::Claimed(_))), "{attempt:?}");
+    let renewed = patient.acquire_lock(claimlock_client::proto::AcquireLockRequest {
+        wait: Some(longest),
+        ..Default::default()
+    });
+    let failure = renewed.await.expect_err("it has no locks");
+    assert_eq!(failure.kind, FailureKind::Unimplemented);
+}
+
 fn none<T>() -> Answer<T> {
     Err(Status::unimplemented("it has none"))
 }
