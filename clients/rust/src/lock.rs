@@ -45,7 +45,9 @@ impl Lock {
         }
     }
 
-    /// The token of this acquisition; a random one unless it is given.
+    /// The token of this acquisition; a random one unless it is given. Whoever asks with the same one has the same lock: it
+    /// is for one execution alone. A lock that was granted to it unheard is not given back, and is there to be asked for
+    /// again.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.message.lock_token = token.into();
         self
@@ -198,10 +200,12 @@ impl Client {
         mut waiting: impl FnMut(&proto::LockHeld) + Send,
     ) -> Result<Acquisition, Failure> {
         let mut message = lock.message.clone();
-        if message.lock_token.is_empty() {
+        let is_token_ours = message.lock_token.is_empty();
+        if is_token_ours {
             message.lock_token = crate::new_token();
         }
-        let give_up = GiveUp::armed(self, &message);
+        // Another token may be that of work which is going on, and was only asked for again.
+        let give_up = GiveUp::armed(self, &message, is_token_ours);
         let deadline = time::later(Instant::now(), lock.wait);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -266,10 +270,10 @@ struct GiveUp {
 }
 
 impl GiveUp {
-    fn armed(client: &Client, acquisition: &proto::AcquireLockRequest) -> Self {
+    fn armed(client: &Client, acquisition: &proto::AcquireLockRequest, is_armed: bool) -> Self {
         Self {
             client: client.clone(),
-            message: Some(release_of(acquisition)),
+            message: is_armed.then(|| release_of(acquisition)),
         }
     }
 

@@ -1,0 +1,40 @@
+//! Tokens that callers bring.
+
+use super::Desk;
+use crate::support::blackhole::Mode;
+use claimlock_client::proto::{AcquireLockRequest, ClaimRequest, ClaimState};
+use claimlock_client::{Lock, Request};
+use std::time::Duration;
+
+const TOKEN: &str = "worker-1-attempt-1";
+
+#[tokio::test]
+async fn asking_again_with_a_token_of_ones_own_does_not_cost_what_it_holds() {
+    let desk = Desk::start().await;
+    let claim = ClaimRequest {
+        key: "order-1".to_owned(),
+        claim_token: TOKEN.to_owned(),
+        ..Default::default()
+    };
+    let lock = AcquireLockRequest {
+        resource: "disk".to_owned(),
+        lock_token: TOKEN.to_owned(),
+        ..Default::default()
+    };
+    desk.direct.claim(claim).await.expect("it is granted");
+    desk.direct.acquire_lock(lock).await.expect("it is granted");
+
+    desk.proxy.set(Mode::SwallowReplies).await;
+    let hasty = desk.client.with_call_timeout(Duration::from_millis(300));
+    let again = hasty.begin(&Request::new("order-1").token(TOKEN)).await;
+    assert!(again.is_err(), "{again:?}");
+    let again = hasty.acquire(&Lock::new("disk").token(TOKEN)).await;
+    assert!(again.is_err(), "{again:?}");
+    desk.proxy.set(Mode::Pass).await;
+    hasty.finish(Duration::from_secs(20)).await;
+
+    let claim = desk.claim_info("order-1").await.expect("it is held");
+    assert_eq!(claim.state(), ClaimState::InFlight);
+    let lock = desk.lock_info("disk").await.expect("it is held");
+    assert_eq!(lock.holders.len(), 1);
+}
