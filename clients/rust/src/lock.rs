@@ -119,7 +119,8 @@ pub enum Acquisition {
 pub enum LockError {
     /// Others hold the lock: the work was not started.
     Held(proto::LockHeld),
-    /// The lock was lost, or its token was spent. Work that had been started was dropped.
+    /// The lock was lost, or its token was spent. Work that had been started was dropped where it stood, or was done when
+    /// the loss was heard of.
     Lost(Loss),
     /// The lock could not be asked for: the work was not started.
     NotStarted(Failure),
@@ -172,11 +173,16 @@ impl Client {
             loss = held.lost() => return Err(LockError::Lost(loss)),
             done = work(&held) => done,
         };
-        // What the work did, it did under the lock; a release that does not get through is bounded by the lease.
-        if let Err(failure) = held.release().await {
-            tracing::debug!(%failure, "a lock could not be released");
+        match held.release().await {
+            Ok(Ok(_)) => Ok(done),
+            // Work that does not await cannot be dropped, nor can work that ends before the loss is heard of.
+            Ok(Err(loss)) => Err(LockError::Lost(loss)),
+            Err(failure) => {
+                // As far as anybody knows it was held; the lease bounds it.
+                tracing::debug!(%failure, "a lock could not be released");
+                Ok(done)
+            }
         }
-        Ok(done)
     }
 
     /// Asks for a lock. One that is acquired is renewed in the background for as long as the value lives.

@@ -1,9 +1,11 @@
-//! Tokens that callers bring.
+//! Tokens that callers bring, messages that nothing carries, and locks that were gone when the work was done.
 
 use super::Desk;
 use crate::support::blackhole::Mode;
-use claimlock_client::proto::{AcquireLockRequest, ClaimRequest, ClaimState};
-use claimlock_client::{Lock, Request};
+use claimlock_client::proto::{
+    AcquireLockRequest, ClaimRequest, ClaimState, ForceReleaseLockRequest,
+};
+use claimlock_client::{Lock, LockError, LossReason, Request};
 use std::time::Duration;
 
 const TOKEN: &str = "worker-1-attempt-1";
@@ -37,4 +39,22 @@ async fn asking_again_with_a_token_of_ones_own_does_not_cost_what_it_holds() {
     assert_eq!(claim.state(), ClaimState::InFlight);
     let lock = desk.lock_info("disk").await.expect("it is held");
     assert_eq!(lock.holders.len(), 1);
+}
+
+#[tokio::test]
+async fn work_that_was_done_when_its_lock_was_gone_has_no_result() {
+    let desk = Desk::start().await;
+    let lock = Lock::new("disk");
+    let done = desk.direct.with_lock(&lock, async |_| {
+        let request = ForceReleaseLockRequest {
+            resource: "disk".to_owned(),
+            reason: "a test".to_owned(),
+            ..Default::default()
+        };
+        desk.direct.force_release_lock(request).await
+    });
+    match done.await {
+        Err(LockError::Lost(loss)) => assert_eq!(loss.reason, LossReason::Forced),
+        other => panic!("{other:?}"),
+    }
 }
