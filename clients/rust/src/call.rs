@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Calls until an answer comes or the limit is reached.
-    async fn call<M: Clone, A, S>(
+    async fn call<M: prost::Message + Clone, A, S>(
         &self,
         limit: Instant,
         message: M,
@@ -109,6 +109,10 @@ impl Client {
     where
         S: Future<Output = Result<Response<A>, Status>>,
     {
+        let size = message.encoded_len();
+        if size > MAX_MESSAGE {
+            return Err(Failure::too_large(size));
+        }
         let mut pauses = Pauses::default();
         let mut earlier = None;
         loop {

@@ -3,7 +3,9 @@
 use std::error::Error as _;
 use std::time::Duration;
 use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+const TOO_LARGE: &str = "TOO_LARGE";
 
 /// What kind of failure it was, which says what may be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -68,6 +70,17 @@ impl Failure {
         Self::from(Status::internal(format!(
             "the service answered {call} with an outcome that this client does not know"
         )))
+    }
+
+    /// What no channel carries, and so no service can take.
+    pub(crate) fn too_large(size: usize) -> Self {
+        let details = ErrorDetails::with_error_info(TOO_LARGE, "claimlock", []);
+        let message = format!("a message of {size} bytes is too large for a call");
+        Self::from(Status::with_error_details(
+            Code::InvalidArgument,
+            message,
+            details,
+        ))
     }
 
     pub(crate) fn deadline_exceeded() -> Self {

@@ -3,9 +3,9 @@
 use super::Desk;
 use crate::support::blackhole::Mode;
 use claimlock_client::proto::{
-    AcquireLockRequest, ClaimRequest, ClaimState, ForceReleaseLockRequest,
+    AcquireLockRequest, ClaimRequest, ClaimState, CompleteRequest, ForceReleaseLockRequest,
 };
-use claimlock_client::{Lock, LockError, LossReason, Request};
+use claimlock_client::{Attempt, FailureKind, Lock, LockError, LossReason, Request};
 use std::time::Duration;
 
 const TOKEN: &str = "worker-1-attempt-1";
@@ -57,4 +57,25 @@ async fn work_that_was_done_when_its_lock_was_gone_has_no_result() {
         Err(LockError::Lost(loss)) => assert_eq!(loss.reason, LossReason::Forced),
         other => panic!("{other:?}"),
     }
+}
+
+#[tokio::test]
+async fn a_message_that_is_too_large_for_any_call_is_told_at_once_and_as_such() {
+    let desk = Desk::start().await;
+    let body = vec![0; 90 * 1024 * 1024];
+    let response = claimlock_client::Response::new(200, body);
+    let complete = desk.direct.complete(CompleteRequest {
+        key: "order-1".to_owned(),
+        claim_token: TOKEN.to_owned(),
+        response: Some(response.into()),
+        ..Default::default()
+    });
+    let failure = complete.await.expect_err("it cannot be sent");
+    assert_eq!(
+        (failure.kind, failure.reason.as_str()),
+        (FailureKind::Invalid, "TOO_LARGE")
+    );
+    assert!(failure.nothing_happened());
+    let attempt = desk.direct.begin(&Request::new("order-1")).await;
+    assert!(matches!(attempt, Ok(Attempt::Claimed(_))), "{attempt:?}");
 }
