@@ -2,18 +2,27 @@
 //! kernel to tell it to end when its parent is killed.
 
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{File, OpenOptions};
+use std::io::{self, PipeWriter, Write as _};
+use std::os::fd::{AsRawFd as _, RawFd};
 use std::os::unix::process::CommandExt as _;
-use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Parser;
+use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use super::command::CommandLine;
 use super::exit;
 
 /// What it is called by; no subcommand of those that are listed.
 pub(super) const NAME: &str = "run-bound";
+
+/// The files that a process has open, by their numbers.
+const OPEN_FILES: &str = if cfg!(target_os = "linux") {
+    "/proc/self/fd"
+} else {
+    "/dev/fd"
+};
 
 /// Become a command that ends with its parent
 #[derive(Parser)]
@@ -22,9 +31,9 @@ pub(super) struct RunBound {
     #[arg(long)]
     parent: i32,
 
-    /// Where to say why the command could not be run
+    /// The open file in which to say why the command could not be run
     #[arg(long)]
-    report: PathBuf,
+    report: RawFd,
 
     #[command(flatten)]
     command: CommandLine,
@@ -32,7 +41,12 @@ pub(super) struct RunBound {
 
 /// What [`RunBound`] is started by. The signal goes out when the thread that started it ends: the main thread, on which
 /// subcommands run.
-pub(super) fn command(argv: &[OsString], report: &Path) -> tokio::process::Command {
+pub(super) fn command(
+    argv: &[OsString],
+    report: &PipeWriter,
+) -> io::Result<tokio::process::Command> {
+    // It stays open in what is started, which closes it before it becomes the command.
+    fcntl(report, FcntlArg::F_SETFD(FdFlag::empty()))?;
     // The program's file may have been replaced since it was started; this is the one that runs.
     let mut command = tokio::process::Command::new(if cfg!(target_os = "linux") {
         "/proc/self/exe".into()
@@ -45,10 +59,10 @@ pub(super) fn command(argv: &[OsString], report: &Path) -> tokio::process::Comma
         .arg("--parent")
         .arg(std::process::id().to_string())
         .arg("--report")
-        .arg(report)
+        .arg(report.as_raw_fd().to_string())
         .arg("--")
         .args(argv);
-    command
+    Ok(command)
 }
 
 impl RunBound {
@@ -64,11 +78,21 @@ impl RunBound {
         if nix::unistd::getppid().as_raw() != self.parent {
             return exit::of_signal(nix::sys::signal::Signal::SIGTERM as i32);
         }
+        let report = take_over(self.report);
         let argv = &self.command.argv;
         let error = std::process::Command::new(&argv[0]).args(&argv[1..]).exec();
         let errno = error.raw_os_error().unwrap_or(0);
         // The parent finds an exit code that could be the command's own where this fails too.
-        let _ = fs::write(&self.report, errno.to_string());
+        let _ = report.and_then(|mut report| write!(report, "{errno}"));
         ExitCode::from(exit::CANNOT_RUN)
     }
+}
+
+/// An open file of the parent's, so that the command does not inherit it.
+fn take_over(file: RawFd) -> io::Result<File> {
+    let own = OpenOptions::new()
+        .write(true)
+        .open(format!("{OPEN_FILES}/{file}"));
+    nix::unistd::close(file)?;
+    own
 }

@@ -6,7 +6,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::io;
+use std::io::{self, PipeReader, Read as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -15,8 +15,8 @@ use claimlock_client::Loss;
 use clap::Args;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
-use tempfile::NamedTempFile;
 use tokio::process::{Child, ChildStderr, ChildStdout};
+use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit;
 use super::output::note;
@@ -24,6 +24,8 @@ use super::signals::{Received, Signals};
 
 /// How often it is looked whether what a command left behind has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// What is written as longer is for ever, and must not be too long for the clock.
+const LONGEST_KILL_AFTER: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// What to run.
 #[derive(Args)]
@@ -56,6 +58,8 @@ pub(super) enum Ended {
     With(ExitStatus),
     /// It was never run.
     NotStarted(io::Error),
+    /// It was run, and how it ended cannot be found out.
+    Unseen(io::Error),
 }
 
 impl Ended {
@@ -69,6 +73,7 @@ impl Ended {
             },
             Self::NotStarted(error) if error.kind() == io::ErrorKind::NotFound => exit::NOT_FOUND,
             Self::NotStarted(_) => exit::CANNOT_RUN,
+            Self::Unseen(_) => exit::DEFECT,
         }
     }
 
@@ -82,6 +87,12 @@ impl Ended {
             Self::NotStarted(error) => {
                 format!("the command could not be started: {}", plain(error))
             }
+            Self::Unseen(error) => {
+                format!(
+                    "how the command ended cannot be found out: {}",
+                    plain(error)
+                )
+            }
         }
     }
 }
@@ -91,7 +102,8 @@ pub(super) struct Running {
     child: Child,
     pid: Pid,
     has_own_group: bool,
-    report: NamedTempFile,
+    /// Why it could not be run, if it could not.
+    report: PipeReader,
 }
 
 impl Running {
@@ -104,8 +116,8 @@ impl Running {
         variables: &[(&str, String)],
         output: OutputGoes,
     ) -> io::Result<Self> {
-        let report = NamedTempFile::new()?;
-        let mut command = super::bound::command(&line.argv, report.path());
+        let (report, reported) = io::pipe()?;
+        let mut command = super::bound::command(&line.argv, &reported)?;
         command.envs(variables.iter().map(|(name, value)| (name, value)));
         if output == OutputGoes::Here {
             command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -114,7 +126,9 @@ impl Running {
         if has_own_group {
             command.process_group(0);
         }
-        let child = command.spawn()?;
+        // Whoever started this program may have it ignore the ends of its children, which nobody is told of then.
+        let _ends = signal(SignalKind::child())?;
+        let child = command.spawn().map_err(not_this_program)?;
         let pid = child.id().and_then(|id| i32::try_from(id).ok());
         Ok(Self {
             pid: Pid::from_raw(pid.expect("nobody has waited for it yet")),
@@ -175,7 +189,7 @@ impl Running {
         self.send(Signal::SIGTERM);
         // It may have been stopped, and would not see the signal.
         self.send(Signal::SIGCONT);
-        let deadline = Instant::now() + kill_after;
+        let deadline = Instant::now() + kill_after.min(LONGEST_KILL_AFTER);
         let ended = tokio::time::timeout_at(deadline.into(), self.child.wait()).await;
         let ended = match ended {
             Ok(ended) => ended,
@@ -202,16 +216,26 @@ impl Running {
         }
     }
 
-    fn ended(&self, status: io::Result<ExitStatus>) -> Ended {
+    fn ended(&mut self, status: io::Result<ExitStatus>) -> Ended {
         let status = match status {
             Ok(status) => status,
-            Err(error) => return Ended::NotStarted(error),
+            Err(error) => return Ended::Unseen(error),
         };
-        let report = fs::read_to_string(self.report.path()).unwrap_or_default();
+        // Nobody has the other end any more: closed before the command was run, or when that failed.
+        let mut report = String::new();
+        let _ = self.report.read_to_string(&mut report);
         match report.trim().parse() {
             Ok(errno) => Ended::NotStarted(io::Error::from_raw_os_error(errno)),
             Err(_) => Ended::With(status),
         }
+    }
+}
+
+/// That this program cannot be started anew, as without /proc, is not that the command was not found.
+fn not_this_program(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::NotFound => io::Error::other("this program's own file is not to be found"),
+        _ => error,
     }
 }
 

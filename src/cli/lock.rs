@@ -9,7 +9,7 @@ use clap::{ArgMatches, Args, ValueEnum};
 
 use super::ask::{self, Ask};
 use super::command::{self, CommandLine, Ended, OutputGoes, Running};
-use super::output::note;
+use super::output::{note, printable};
 use super::progress::Progress;
 use super::signals::Signals;
 use super::{Error, exit};
@@ -122,13 +122,15 @@ impl LockCommand {
         // From now on, as one that came between the lock and the command would leave the lock behind.
         let mut signals = Signals::listen().map_err(Error::Signals)?;
         let code = tokio::select! {
-            acquisition = self.acquire(&client) => match acquisition? {
-                Acquisition::Acquired(held) => self.run_under(held, &mut signals).await,
-                Acquisition::Held(by) => self.held(&by),
-                Acquisition::Lost(loss) => Err(Error::Outcome {
+            acquisition = self.acquire(&client) => match acquisition {
+                Ok(Acquisition::Acquired(held)) => self.run_under(held, &mut signals).await,
+                Ok(Acquisition::Held(by)) => self.held(&by),
+                Ok(Acquisition::Lost(loss)) => Err(Error::Outcome {
                     code: exit::LOST,
                     text: format!("{} could not be locked: {loss}", self.name),
                 }),
+                // What may have been granted is given back.
+                Err(failure) => Err(failure),
             },
             received = signals.next() => Ok(received.exit_code()),
         };
@@ -178,7 +180,7 @@ impl LockCommand {
             }
             Err(error) => (Ended::NotStarted(error), None),
         };
-        if matches!(ended, Ended::NotStarted(_)) {
+        if matches!(ended, Ended::NotStarted(_) | Ended::Unseen(_)) {
             note(ended.reason());
         }
         // It may have been lost in the same moment in which the command ended.
@@ -216,7 +218,7 @@ fn held_by(name: &str, held: &LockHeld) -> String {
     let holders: Vec<_> = held
         .holders
         .iter()
-        .map(|holder| holder.holder.as_str())
+        .map(|holder| printable(&holder.holder))
         .filter(|holder| !holder.is_empty())
         .collect();
     match (held.holders.is_empty(), holders.is_empty()) {

@@ -12,7 +12,7 @@ use clap::{ArgMatches, Args};
 
 use super::ask::{self, Ask};
 use super::command::{self, CommandLine, Ended, OutputGoes, Running};
-use super::output::note;
+use super::output::{note, printable};
 use super::progress::Progress;
 use super::signals::Signals;
 use super::{Error, exit};
@@ -112,7 +112,7 @@ pub(super) struct Once {
     max_output: usize,
 
     /// How long what it prints is kept, where that is less than the key [default: as long]
-    #[arg(long, value_name = "DURATION", value_parser = any_duration)]
+    #[arg(long, value_name = "DURATION", value_parser = output_retention)]
     output_retention: Option<Duration>,
 
     /// The exit code where it is running elsewhere
@@ -133,10 +133,12 @@ impl Once {
         // From now on, as one that came between the claim and the command would leave the claim behind.
         let mut signals = Signals::listen().map_err(Error::Signals)?;
         let code = tokio::select! {
-            attempt = self.attempt(&client) => match attempt? {
-                Attempt::Claimed(claim) => self.do_it(claim, &mut signals).await,
-                Attempt::Replay(replay) => replay_it(replay),
-                refused => self.refused(&refused),
+            attempt = self.attempt(&client) => match attempt {
+                Ok(Attempt::Claimed(claim)) => self.do_it(claim, &mut signals).await,
+                Ok(Attempt::Replay(replay)) => replay_it(replay),
+                Ok(refused) => self.refused(&refused),
+                // What may have been granted is given back.
+                Err(failure) => Err(failure),
             },
             received = signals.next() => Ok(received.exit_code()),
         };
@@ -194,12 +196,12 @@ impl Once {
         let captured = Captured::start(running.take_output(), limit);
         let lost = claim.lost_for_good();
         let (ended, loss) = running.supervise(signals, lost, self.kill_after).await;
-        let captured = captured.finish().await;
+        let captured = captured.finish(signals).await;
         if loss.is_some() {
             return Ok(ExitCode::from(exit::LOST));
         }
         let done = match &ended {
-            Ended::NotStarted(_) => false,
+            Ended::NotStarted(_) | Ended::Unseen(_) => false,
             Ended::With(status) => status.success() || self.keep_failure,
         };
         if !done {
@@ -218,16 +220,16 @@ impl Once {
 
     async fn store(&self, mut claim: Claim, stored: Stored) -> Result<(), Error> {
         let without_output = stored.without_output();
-        let mut stores = claim
-            .complete(Some(stored.into_response()), self.output_retention)
-            .await;
+        // One that is longer than the key's says nothing, and may be longer than the service takes.
+        let kept_for = self.output_retention.map(|kept| kept.min(self.retention));
+        let mut stores = claim.complete(Some(stored.into_response()), kept_for).await;
         if stores
             .as_ref()
             .is_err_and(|failure| failure.reason == "TOO_LARGE")
         {
             note("the service takes no output of this size: stored without it");
             let response = without_output.into_response();
-            stores = claim.complete(Some(response), self.output_retention).await;
+            stores = claim.complete(Some(response), kept_for).await;
         }
         match stores {
             Ok(Ok(())) => Ok(()),
@@ -252,7 +254,8 @@ impl Once {
             Attempt::Mismatch(Mismatch { operation }) => (
                 exit::MISMATCH,
                 format!(
-                    "{key} was first used for another command or other arguments ({operation})"
+                    "{key} was first used for another command or other arguments ({})",
+                    printable(operation)
                 ),
             ),
             Attempt::Uncertain(Uncertain {
@@ -271,8 +274,18 @@ impl Once {
     }
 }
 
+/// The service takes none that is shorter, and would say so when the command has been run.
+fn output_retention(text: &str) -> Result<Duration, String> {
+    match any_duration(text)? {
+        kept if kept < Duration::from_millis(1) => Err(format!(
+            "{text:?} is less than 1ms; --no-output stores no output at all"
+        )),
+        kept => Ok(kept),
+    }
+}
+
 fn runs(key: &str, in_flight: &InFlight) -> String {
-    match in_flight.holder.as_str() {
+    match printable(&in_flight.holder).as_str() {
         "" => format!("{key} is running elsewhere"),
         holder => format!("{key} is running elsewhere ({holder})"),
     }
@@ -285,6 +298,10 @@ async fn give_up(claim: Claim, ended: &Ended) -> ExitCode {
         Ended::NotStarted(_) => {
             note(ended.reason());
             Effect::None
+        }
+        Ended::Unseen(_) => {
+            note(ended.reason());
+            Effect::Unknown
         }
         Ended::With(_) => Effect::Unknown,
     };

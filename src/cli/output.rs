@@ -107,17 +107,17 @@ pub(super) fn flatten(value: &Value, path: &str) -> Vec<(String, String)> {
     }
 }
 
-/// A value as a person reads it. Control characters, which a caller can put into a name, stay on their line.
+/// A value as a person reads it.
 pub(super) fn text(value: &Value) -> String {
     match value {
         Value::Null => String::new(),
-        Value::String(text) => escaped(text),
-        value => escaped(&value.to_string()),
+        Value::String(text) => printable(text),
+        value => printable(&value.to_string()),
     }
 }
 
-/// The same for a text.
-pub(super) fn escaped(text: &str) -> String {
+/// Text of somebody else's, whose control characters are not to reach the terminal.
+pub(super) fn printable(text: &str) -> String {
     text.chars()
         .flat_map(|c| match c {
             c if c.is_control() => c.escape_default().collect::<Vec<_>>(),

@@ -11,7 +11,7 @@ pub(super) const NONE: &str = "-";
 pub(super) fn text(text: &str) -> String {
     match text {
         "" => NONE.to_owned(),
-        text => output::escaped(text),
+        text => output::printable(text),
     }
 }
 

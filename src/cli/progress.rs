@@ -23,8 +23,6 @@ impl Progress {
 
     /// Shows what is waited for.
     pub(super) fn waiting_for(&self, what: String) {
-        // Names are for people to choose, and could hold what moves the cursor.
-        let what = what.replace(|c: char| c.is_control(), "?");
         self.0.set_message(what);
         self.0.enable_steady_tick(TICK);
     }

@@ -1,5 +1,6 @@
 //! Signals that are for the command which runs, and so far for the program that waits to run it.
 
+use std::fs;
 use std::io;
 use std::process::ExitCode;
 
@@ -27,7 +28,8 @@ impl Received {
     }
 }
 
-/// Takes signals from now on, instead of what they do by default.
+/// Takes signals from now on, instead of what they do by default. One that is ignored, as under `nohup` and after a
+/// script's `&`, stays so, for the command too.
 pub(super) struct Signals {
     received: mpsc::Receiver<Received>,
     handle: Handle,
@@ -35,7 +37,9 @@ pub(super) struct Signals {
 
 impl Signals {
     pub(super) fn listen() -> io::Result<Self> {
-        let mut signals = SignalsInfo::<WithOrigin>::new(PASSED_ON)?;
+        let ignored = ignored();
+        let taken = PASSED_ON.iter().filter(|signal| !ignored.contains(signal));
+        let mut signals = SignalsInfo::<WithOrigin>::new(taken)?;
         let handle = signals.handle();
         // More than a person sends before the command has one; further ones say nothing new.
         let (tell, received) = mpsc::channel(64);
@@ -67,4 +71,15 @@ impl Drop for Signals {
     fn drop(&mut self) {
         self.handle.close();
     }
+}
+
+/// The signals that this program was started with as ignored, where the system tells.
+fn ignored() -> Vec<i32> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok());
+    let mask = mask.unwrap_or_default();
+    (1..=64)
+        .filter(|signal| mask >> (signal - 1) & 1 == 1)
+        .collect()
 }

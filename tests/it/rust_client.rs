@@ -1,5 +1,8 @@
 //! The Rust client on a real service, and on a network that fails.
 
+mod strange;
+mod tokens;
+
 use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;

@@ -42,7 +42,7 @@ macro_rules! calls {
                         request.tenant.clone_from(&self.shared.tenant);
                     }
                     let waits = Duration::ZERO $(+ time::from_wire(request.$wait))?;
-                    let limit = Instant::now() + self.call_timeout + waits;
+                    let limit = time::later(Instant::now(), self.call_timeout.saturating_add(waits));
                     self.call(limit, request, |channel, request| async move {
                         let mut stub = $service::new(channel)
                             .max_decoding_message_size(MAX_MESSAGE)
@@ -100,7 +100,7 @@ impl Client {
     }
 
     /// Calls until an answer comes or the limit is reached.
-    async fn call<M: Clone, A, S>(
+    async fn call<M: prost::Message + Clone, A, S>(
         &self,
         limit: Instant,
         message: M,
@@ -109,6 +109,10 @@ impl Client {
     where
         S: Future<Output = Result<Response<A>, Status>>,
     {
+        let size = message.encoded_len();
+        if size > MAX_MESSAGE {
+            return Err(Failure::too_large(size));
+        }
         let mut pauses = Pauses::default();
         let mut earlier = None;
         loop {
@@ -116,7 +120,7 @@ impl Client {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(failure) if failure.kind == FailureKind::Unavailable => {
                     let pause = pauses.next(failure.retry_after);
-                    if Instant::now() + pause >= limit {
+                    if time::later(Instant::now(), pause) >= limit {
                         return Err(failure);
                     }
                     tracing::debug!(%failure, ?pause, "trying again");
@@ -127,7 +131,10 @@ impl Client {
                 Err(failure) if failure.kind == FailureKind::DeadlineExceeded => {
                     return Err(earlier.unwrap_or(failure));
                 }
-                Err(failure) => return Err(failure),
+                Err(mut failure) => {
+                    failure.is_of_a_repeat = earlier.is_some();
+                    return Err(failure);
+                }
             }
         }
     }
@@ -170,7 +177,9 @@ impl Pauses {
             .saturating_mul(1 << self.repeats.min(16))
             .min(LONGEST_PAUSE);
         self.repeats += 1;
-        asked_for.unwrap_or_default() + longest.mul_f64(rand::random())
+        asked_for
+            .unwrap_or_default()
+            .saturating_add(longest.mul_f64(rand::random()))
     }
 }
 

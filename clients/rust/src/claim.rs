@@ -77,7 +77,9 @@ impl Request {
         self
     }
 
-    /// The token of this execution; a random one unless it is given.
+    /// The token of this execution; a random one unless it is given. Whoever asks with the same one has the same claim: it
+    /// is for one execution alone. A claim that was granted to it unheard is not given back, and is there to be asked for
+    /// again.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.message.claim_token = token.into();
         self
@@ -219,11 +221,13 @@ impl Client {
         mut waiting: impl FnMut(&proto::InFlight) + Send,
     ) -> Result<Attempt, Failure> {
         let mut message = request.message.clone();
-        if message.claim_token.is_empty() {
+        let is_token_ours = message.claim_token.is_empty();
+        if is_token_ours {
             message.claim_token = crate::new_token();
         }
-        let give_up = GiveUp::armed(self, &message);
-        let deadline = Instant::now() + request.wait;
+        // Another token may be that of work which is going on, and was only asked for again.
+        let give_up = GiveUp::armed(self, &message, is_token_ours);
+        let deadline = time::later(Instant::now(), request.wait);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
@@ -271,7 +275,7 @@ struct GiveUp {
 }
 
 impl GiveUp {
-    fn armed(client: &Client, claim: &proto::ClaimRequest) -> Self {
+    fn armed(client: &Client, claim: &proto::ClaimRequest, is_armed: bool) -> Self {
         let mut message = proto::AbandonRequest {
             tenant: claim.tenant.clone(),
             scope: claim.scope.clone(),
@@ -284,7 +288,7 @@ impl GiveUp {
         message.set_effect(AbandonEffect::None);
         Self {
             client: client.clone(),
-            message: Some(message),
+            message: is_armed.then_some(message),
         }
     }
 
@@ -323,7 +327,7 @@ impl Claim {
         let lease = message
             .lease
             .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
-        let until = sent + time::from_wire(granted.lease_left);
+        let until = time::later(sent, time::from_wire(granted.lease_left));
         let renewal = proto::RenewClaimRequest {
             tenant: message.tenant.clone(),
             scope: message.scope.clone(),

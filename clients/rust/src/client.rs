@@ -143,7 +143,7 @@ impl Client {
     ///
     /// Where it cannot be asked.
     pub async fn health(&self) -> Result<crate::call::Health, crate::Failure> {
-        let limit = Instant::now() + self.call_timeout;
+        let limit = crate::time::later(Instant::now(), self.call_timeout);
         self.check_health(limit).await
     }
 

@@ -3,7 +3,9 @@
 use std::error::Error as _;
 use std::time::Duration;
 use tonic::{Code, Status};
-use tonic_types::StatusExt as _;
+use tonic_types::{ErrorDetails, StatusExt as _};
+
+const TOO_LARGE: &str = "TOO_LARGE";
 
 /// What kind of failure it was, which says what may be done about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,20 +46,23 @@ pub struct Failure {
     /// The status as it came.
     #[source]
     pub status: Status,
+    /// What became of an earlier try is unknown, whatever this one was told.
+    pub(crate) is_of_a_repeat: bool,
 }
 
 impl Failure {
     /// Whether nothing can have happened because of the call.
     #[must_use]
     pub fn nothing_happened(&self) -> bool {
-        matches!(
-            self.kind,
-            FailureKind::Invalid
-                | FailureKind::Unauthenticated
-                | FailureKind::Forbidden
-                | FailureKind::Quota
-                | FailureKind::Unimplemented
-        )
+        !self.is_of_a_repeat
+            && matches!(
+                self.kind,
+                FailureKind::Invalid
+                    | FailureKind::Unauthenticated
+                    | FailureKind::Forbidden
+                    | FailureKind::Quota
+                    | FailureKind::Unimplemented
+            )
     }
 
     /// An answer that this client does not understand, which is never a grant.
@@ -65,6 +70,17 @@ impl Failure {
         Self::from(Status::internal(format!(
             "the service answered {call} with an outcome that this client does not know"
         )))
+    }
+
+    /// What no channel carries, and so no service can take.
+    pub(crate) fn too_large(size: usize) -> Self {
+        let details = ErrorDetails::with_error_info(TOO_LARGE, "claimlock", []);
+        let message = format!("a message of {size} bytes is too large for a call");
+        Self::from(Status::with_error_details(
+            Code::InvalidArgument,
+            message,
+            details,
+        ))
     }
 
     pub(crate) fn deadline_exceeded() -> Self {
@@ -91,6 +107,7 @@ impl From<Status> for Failure {
             reason,
             retry_after,
             status,
+            is_of_a_repeat: false,
         }
     }
 }

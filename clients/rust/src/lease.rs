@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::proto;
+use crate::time::later;
 use std::fmt;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
@@ -168,7 +169,7 @@ async fn keep_alive<R>(
     R: Future<Output = Result<Renewal, Failure>>,
 {
     let pause = (lease / 3).max(SHORTEST_PAUSE);
-    let mut next = Instant::now() + pause;
+    let mut next = later(Instant::now(), pause);
     loop {
         let is_over = tell.borrow().is_some();
         if is_over {
@@ -184,10 +185,14 @@ async fn keep_alive<R>(
         }
         let sent = Instant::now();
         // What is heard after the lease's end comes too late for a lock, and is as good as before for a claim.
-        let limit = if until > sent { until } else { sent + lease };
+        let limit = if until > sent {
+            until
+        } else {
+            later(sent, lease)
+        };
         match renew(limit).await {
             Ok(Renewal::Renewed { lease_left }) => {
-                until = until.max(sent + lease_left);
+                until = until.max(later(sent, lease_left));
                 if Instant::now() < until && after_its_time == AfterItsTime::GoOn {
                     tell.send_if_modified(|loss| loss.take().is_some());
                 }
@@ -198,7 +203,7 @@ async fn keep_alive<R>(
             }
             Err(failure) => tracing::debug!(%failure, "a lease could not be renewed"),
         }
-        next = sent + pause;
+        next = later(sent, pause);
     }
 }
 

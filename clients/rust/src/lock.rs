@@ -45,7 +45,9 @@ impl Lock {
         }
     }
 
-    /// The token of this acquisition; a random one unless it is given.
+    /// The token of this acquisition; a random one unless it is given. Whoever asks with the same one has the same lock: it
+    /// is for one execution alone. A lock that was granted to it unheard is not given back, and is there to be asked for
+    /// again.
     pub fn token(mut self, token: impl Into<String>) -> Self {
         self.message.lock_token = token.into();
         self
@@ -117,7 +119,8 @@ pub enum Acquisition {
 pub enum LockError {
     /// Others hold the lock: the work was not started.
     Held(proto::LockHeld),
-    /// The lock was lost, or its token was spent. Work that had been started was dropped.
+    /// The lock was lost, or its token was spent. Work that had been started was dropped where it stood, or was done when
+    /// the loss was heard of.
     Lost(Loss),
     /// The lock could not be asked for: the work was not started.
     NotStarted(Failure),
@@ -170,11 +173,16 @@ impl Client {
             loss = held.lost() => return Err(LockError::Lost(loss)),
             done = work(&held) => done,
         };
-        // What the work did, it did under the lock; a release that does not get through is bounded by the lease.
-        if let Err(failure) = held.release().await {
-            tracing::debug!(%failure, "a lock could not be released");
+        match held.release().await {
+            Ok(Ok(_)) => Ok(done),
+            // Work that does not await cannot be dropped, nor can work that ends before the loss is heard of.
+            Ok(Err(loss)) => Err(LockError::Lost(loss)),
+            Err(failure) => {
+                // As far as anybody knows it was held; the lease bounds it.
+                tracing::debug!(%failure, "a lock could not be released");
+                Ok(done)
+            }
         }
-        Ok(done)
     }
 
     /// Asks for a lock. One that is acquired is renewed in the background for as long as the value lives.
@@ -198,11 +206,13 @@ impl Client {
         mut waiting: impl FnMut(&proto::LockHeld) + Send,
     ) -> Result<Acquisition, Failure> {
         let mut message = lock.message.clone();
-        if message.lock_token.is_empty() {
+        let is_token_ours = message.lock_token.is_empty();
+        if is_token_ours {
             message.lock_token = crate::new_token();
         }
-        let give_up = GiveUp::armed(self, &message);
-        let deadline = Instant::now() + lock.wait;
+        // Another token may be that of work which is going on, and was only asked for again.
+        let give_up = GiveUp::armed(self, &message, is_token_ours);
+        let deadline = time::later(Instant::now(), lock.wait);
         loop {
             let left = deadline.saturating_duration_since(Instant::now());
             message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
@@ -266,10 +276,10 @@ struct GiveUp {
 }
 
 impl GiveUp {
-    fn armed(client: &Client, acquisition: &proto::AcquireLockRequest) -> Self {
+    fn armed(client: &Client, acquisition: &proto::AcquireLockRequest, is_armed: bool) -> Self {
         Self {
             client: client.clone(),
-            message: Some(release_of(acquisition)),
+            message: is_armed.then(|| release_of(acquisition)),
         }
     }
 
@@ -305,7 +315,7 @@ impl HeldLock {
         let lease = message
             .lease
             .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
-        let until = sent + time::from_wire(granted.lease_left);
+        let until = time::later(sent, time::from_wire(granted.lease_left));
         let renewal = proto::RenewLockRequest {
             tenant: message.tenant.clone(),
             resource: message.resource.clone(),

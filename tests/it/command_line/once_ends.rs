@@ -222,3 +222,22 @@ async fn whoever_holds_a_claim_through_another_client_is_not_run_over() {
     );
     assert!(!desk.shell.exists("ran"));
 }
+
+#[tokio::test]
+async fn a_grant_whose_answer_never_came_is_given_back_before_the_program_ends() {
+    let desk = Desk::start().await;
+    let proxy = Proxy::start(Upstream::Tcp(desk.service.grpc));
+    let away = Shell::new(proxy.addr());
+    proxy.set(Mode::SwallowReplies).await;
+    for subcommand in ["once", "lock"] {
+        let line = format!("{subcommand} job --lease 1h --call-timeout 500ms -- touch ran");
+        assert_eq!(away.run(&line, &[]).await.code, 69);
+        assert!(!away.exists("ran"));
+        // What was sent last may still be under way to the service.
+        eventually("the key and the lock to be free", async || {
+            let line = format!("{subcommand} job -- touch ran");
+            (desk.shell.run(&line, &[]).await.code == 0).then_some(())
+        })
+        .await;
+    }
+}

@@ -186,3 +186,45 @@ async fn every_subcommand_has_examples_and_pages() {
         assert!(!script.stdout.contains("run-bound"), "{name}");
     }
 }
+
+#[tokio::test]
+async fn a_name_that_somebody_else_chose_does_not_write_on_the_terminal() {
+    let desk = Desk::start().await;
+    let name = ["evil\x1b[31m\nclaimlock: all is well"];
+    for line in ["claim job --holder", "acquire job --holder"] {
+        assert_eq!(desk.shell.run(line, &name).await.code, 0, "{line}");
+    }
+    let operation = [name[0], "--", "true"];
+    let ran = desk.shell.run("once done --operation", &operation).await;
+    assert_eq!(ran.code, 0, "{ran:?}");
+    for (line, code) in [
+        ("once job --ignore-arguments --operation", 75),
+        ("lock job --holder", 75),
+        ("once done --operation", 65),
+    ] {
+        let ran = desk.shell.run(line, &["", "--", "true"]).await;
+        assert_eq!(ran.code, code, "{ran:?}");
+        assert!(ran.stderr.contains("evil\\u{1b}[31m\\n"), "{ran:?}");
+        assert_eq!(ran.stderr.lines().count(), 1, "{ran:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_time_that_is_longer_than_any_clock_can_tell_is_no_defect() {
+    let desk = Desk::start().await;
+    for (line, code) in [
+        (
+            "once job --wait 500000000000y --kill-after 500000000000y -- true",
+            0,
+        ),
+        (
+            "lock job --wait 500000000000y --kill-after 500000000000y -- true",
+            0,
+        ),
+        ("claim other --wait 500000000000y", 2),
+        ("acquire other --wait 500000000000y", 2),
+    ] {
+        let ran = desk.shell.run(line, &[]).await;
+        assert_eq!(ran.code, code, "{line}: {ran:?}");
+    }
+}

@@ -69,6 +69,24 @@ impl Shell {
         command
     }
 
+    /// The same, started through another program, by which it is called with its whole path.
+    pub fn through(&self, program: &str, arguments: &[&str], line: &str) -> Command {
+        let command = self.command(line, &[]);
+        let command = command.as_std();
+        let variables = command.get_envs();
+        let mut through = Command::new(program);
+        through
+            .args(arguments)
+            .arg(command.get_program())
+            .args(command.get_args())
+            .env_clear()
+            .envs(variables.filter_map(|(name, value)| Some((name, value?))))
+            .current_dir(self.home.path())
+            .stdin(Stdio::null())
+            .kill_on_drop(true);
+        through
+    }
+
     /// Runs it to its end.
     pub async fn run(&self, line: &str, last: &[&str]) -> Ran {
         run(self.command(line, last)).await
