@@ -21,7 +21,7 @@ use clap::{ArgMatches, Args};
 
 pub use client::{ClientArgs, ClientSettings};
 pub use environment::{CLIENT_VARIABLES, PREFIX, Traces, Warning};
-use given::{Given, Text};
+use given::{Given, GivenToClient, Text};
 pub use secret::{RedisUrl, hide_passwords};
 pub use values::{Fsync, LogFormat, LogLevel, any_duration, any_size};
 
@@ -215,7 +215,43 @@ impl SettingsArgs {
     ///
     /// When a file cannot be read, or a setting in force is not valid.
     pub fn load(&self, matches: &ArgMatches) -> Result<Loaded, SettingsError> {
-        resolve::load(self, matches)
+        resolve::load(self.config.as_ref(), &self.given, matches)
+    }
+}
+
+/// The flags and variables of the service and of its clients, for a subcommand that looks at a service from both
+/// sides: one file has both, as the service has it.
+#[derive(Args)]
+pub struct AllSettingsArgs {
+    /// A TOML file with any of the settings of claimlock serve, each under its flag's name without the leading
+    /// dashes, and with those of its clients in the table [client] [default: none]
+    #[arg(
+        long,
+        value_name = "PATH",
+        env = "CLAIMLOCK_CONFIG",
+        help_heading = "File"
+    )]
+    config: Option<Text>,
+
+    #[command(flatten)]
+    given: Given,
+
+    #[command(flatten)]
+    given_to_client: GivenToClient,
+}
+
+impl AllSettingsArgs {
+    /// Puts the settings of both together from all sources; `matches` tells flags from variables.
+    ///
+    /// # Errors
+    ///
+    /// When a file cannot be read, or a setting in force is not valid.
+    pub fn load(&self, matches: &ArgMatches) -> Result<(Loaded, ClientSettings), SettingsError> {
+        let config = self.config.as_ref();
+        Ok((
+            resolve::load(config, &self.given, matches)?,
+            client::load(config, &self.given_to_client, matches)?,
+        ))
     }
 }
 

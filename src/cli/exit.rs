@@ -31,6 +31,8 @@ pub(super) const DONE_BEFORE: u8 = 80;
 pub(super) const RESPONSE_GONE: u8 = 81;
 /// An operator's change was not made: what it was meant for has moved on.
 pub(super) const LEFT: u8 = 82;
+/// Something is set up or runs otherwise than it should.
+pub(super) const FAULTY: u8 = 83;
 /// The command could not be run, or was not found: as a shell says it.
 pub(super) const CANNOT_RUN: u8 = 126;
 pub(super) const NOT_FOUND: u8 = 127;

@@ -11,6 +11,7 @@ mod complete;
 mod completions;
 mod config;
 mod confirm;
+mod doctor;
 mod exit;
 mod health;
 mod input;
@@ -73,6 +74,7 @@ enum Subcommands {
     Claims(claims::ClaimsCommand),
     Locks(locks::LocksCommand),
     Health(health::HealthCommand),
+    Doctor(Box<doctor::Doctor>),
     Completions(completions::Completions),
     Man(man::Man),
 }
@@ -153,6 +155,7 @@ impl Invocation {
             Subcommands::Claims(claims) => claims.run(matches).await,
             Subcommands::Locks(locks) => locks.run(matches).await,
             Subcommands::Health(health) => health.run(matches).await,
+            Subcommands::Doctor(doctor) => doctor.run(matches).await,
             Subcommands::Completions(completions) => completions.run(command()),
             Subcommands::Man(man) => man.run(command()),
         }
@@ -257,18 +260,21 @@ mod tests {
         command().debug_assert();
     }
 
+    /// The flags of a subcommand that are no settings: they are for this one run.
+    const OF_ONE_RUN: [&str; 3] = ["help", "output", "strict"];
+
     #[test]
     fn every_setting_has_the_variable_that_its_flag_says() {
-        for subcommand in ["serve", "config"] {
+        for subcommand in ["serve", "config", "doctor", "health"] {
             let command = command();
             let subcommand = command
                 .find_subcommand(subcommand)
                 .expect("it is one of ours");
-            for arg in subcommand
+            let settings = subcommand
                 .get_arguments()
-                .filter(|arg| arg.get_id() != "help")
-            {
-                let flag = arg.get_long().expect("settings are flags");
+                .map(|arg| (arg, arg.get_long().expect("settings are flags")))
+                .filter(|(_, flag)| !OF_ONE_RUN.contains(flag));
+            for (arg, flag) in settings {
                 let variable = format!("CLAIMLOCK_{}", flag.replace('-', "_").to_uppercase());
                 assert_eq!(arg.get_env(), Some(variable.as_ref()), "{flag}");
                 assert!(arg.is_hide_env_values_set(), "{flag}");

@@ -70,19 +70,28 @@ impl ClientArgs {
     ///
     /// When a file cannot be read, or a setting in force is not valid.
     pub fn load(&self, matches: &ArgMatches) -> Result<ClientSettings, SettingsError> {
-        let file = match given_on(matches, "config", self.config.as_ref()) {
-            Some((path, origin)) => {
-                let (path, given) = read_file(&path, &origin)?;
-                Some((path, given.client.unwrap_or_default()))
-            }
-            None => None,
-        };
-        settle(&mut Sources {
-            line: Some((&self.given, matches)),
-            file,
-            in_force: Vec::new(),
-        })
+        load(self.config.as_ref(), &self.given, matches)
     }
+}
+
+/// Puts together what the command line, the environment and the file say.
+pub(super) fn load(
+    config: Option<&Text>,
+    given: &GivenToClient,
+    matches: &ArgMatches,
+) -> Result<ClientSettings, SettingsError> {
+    let file = match given_on(matches, "config", config) {
+        Some((path, origin)) => {
+            let (path, given) = read_file(&path, &origin)?;
+            Some((path, given.client.unwrap_or_default()))
+        }
+        None => None,
+    };
+    settle(&mut Sources {
+        line: Some((given, matches)),
+        file,
+        in_force: Vec::new(),
+    })
 }
 
 type From<'a> = Sources<'a, GivenToClient>;

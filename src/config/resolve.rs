@@ -7,18 +7,22 @@ use clap::ArgMatches;
 use super::sources::{Sources, given_on, read_file, read_secret, wrong};
 use super::values::{self, address, count, duration, size};
 use super::{
-    Given, Loaded, LogLevel, LogSettings, Origin, RedisUrl, Settings, SettingsArgs, SettingsError,
+    Given, Loaded, LogLevel, LogSettings, Origin, RedisUrl, Settings, SettingsError, Text,
     environment, variable,
 };
 
 /// Puts together what the command line, the environment and the file say.
-pub(super) fn load(args: &SettingsArgs, matches: &ArgMatches) -> Result<Loaded, SettingsError> {
+pub(super) fn load(
+    config: Option<&Text>,
+    given: &Given,
+    matches: &ArgMatches,
+) -> Result<Loaded, SettingsError> {
     let mut sources = Sources {
-        line: Some((&args.given, matches)),
+        line: Some((given, matches)),
         file: None,
         in_force: Vec::new(),
     };
-    if let Some((text, origin)) = given_on(matches, "config", args.config.as_ref()) {
+    if let Some((text, origin)) = given_on(matches, "config", config) {
         sources.file = Some(read_file(&text, &origin)?);
     }
     let settings = settle(&mut sources)?;

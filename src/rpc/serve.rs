@@ -112,9 +112,6 @@ pub async fn serve(
 }
 
 fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) -> Routes {
-    let health_service = tonic_health::pb::health_server::HealthServer::new(
-        tonic_health::server::HealthService::from_health_reporter(health.reporter.clone()),
-    );
     let reflection = || {
         REFLECTED.into_iter().fold(
             tonic_reflection::server::Builder::configure(),
@@ -130,7 +127,7 @@ fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) ->
     .add_service(
         AdminServiceServer::new(Admin(coordinator)).max_decoding_message_size(settings.max_message),
     )
-    .add_service(health_service)
+    .add_service(health.service())
     .add_service(v1.expect("the descriptor set was made from this contract"))
     .add_service(v1alpha.expect("the descriptor set was made from this contract"))
     .prepare()

@@ -7,6 +7,7 @@
 //! holds for as long as it lives (see `folder`).
 
 mod folder;
+pub mod look;
 mod server;
 
 use std::env;

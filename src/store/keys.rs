@@ -16,6 +16,9 @@
 use crate::domain::name::{ClaimId, IdempotencyKey, LockId, Prefix, Resource, Scope, Tenant};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
+/// What every key begins with.
+pub(super) const START: &str = "cl:";
+
 /// Written for a moment, to see whether Redis takes a write.
 pub(super) const PROBE: &str = "cl:probe";
 

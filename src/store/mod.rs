@@ -2,6 +2,7 @@
 
 mod claims;
 mod clock;
+pub mod doctor;
 pub mod embedded;
 mod keys;
 mod leases;
@@ -74,9 +75,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(500);
 impl Store {
     /// A store at a URL: `redis://`, `rediss://` or `unix:`. Connects in the background.
     pub fn open(url: &str, settings: StoreSettings, metrics: Metrics) -> Result<Self, BadUrl> {
-        // For rediss://. It fails where one is installed already, which will do as well.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let client = redis::Client::open(url).map_err(|_| BadUrl)?;
+        let client = client(url)?;
         let clock = Arc::new(Clock::new());
         let database = Arc::new(database(&client));
         Ok(Self {
@@ -199,6 +198,12 @@ fn database(client: &redis::Client) -> Database {
         port,
         namespace: info.redis_settings().db().to_string(),
     }
+}
+
+fn client(url: &str) -> Result<redis::Client, BadUrl> {
+    // For rediss://. It fails where one is installed already, which will do as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    redis::Client::open(url).map_err(|_| BadUrl)
 }
 
 enum Advice {

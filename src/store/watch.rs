@@ -11,7 +11,7 @@ use tokio::sync::watch;
 /// Promise 6 of the README holds from the next look after Redis's clock was set back, so the looks are close together.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// `#!lua` and functions of newer scripts came with this version.
-const OLDEST_VERSION: u32 = 7;
+pub(super) const OLDEST_VERSION: u32 = 7;
 
 impl Store {
     /// Says whether Redis answers, for as long as anybody listens. It is taken to be down until the first answer.
@@ -74,7 +74,9 @@ impl Store {
 }
 
 /// Writes a key that is gone in a moment: after a refusal only this tells whether calls can be answered again.
-async fn try_to_write(connection: &mut MultiplexedConnection) -> Result<(), redis::RedisError> {
+pub(super) async fn try_to_write(
+    connection: &mut MultiplexedConnection,
+) -> Result<(), redis::RedisError> {
     let mut set = redis::cmd("SET");
     set.arg(keys::PROBE).arg("").arg("PX").arg(1);
     set.exec_async(connection).await

@@ -46,7 +46,7 @@ pub(super) struct Folder {
 
 /// One socket under the two names by which server and service reach it.
 #[derive(Debug)]
-struct Socket {
+pub(super) struct Socket {
     to_listen: PathBuf,
     to_connect: PathBuf,
     /// Keeps the descriptor open that `to_connect` goes through.
@@ -97,15 +97,11 @@ impl Folder {
     }
 
     pub(super) fn socket_to_connect(&self) -> &Path {
-        &self.socket.to_connect
+        self.socket.to_connect()
     }
 
     pub(super) fn socket_url(&self) -> String {
-        let path = percent_encode(
-            self.socket.to_connect.as_os_str().as_bytes(),
-            OUTSIDE_A_PATH,
-        );
-        format!("unix://{path}")
+        self.socket.url()
     }
 
     /// The lock that a new server is to hold, or `None` while a server holds it.
@@ -129,7 +125,16 @@ impl Folder {
 }
 
 impl Socket {
-    fn in_folder(folder: &Path) -> Result<Self, EmbeddedError> {
+    pub(super) fn to_connect(&self) -> &Path {
+        &self.to_connect
+    }
+
+    pub(super) fn url(&self) -> String {
+        let path = percent_encode(self.to_connect.as_os_str().as_bytes(), OUTSIDE_A_PATH);
+        format!("unix://{path}")
+    }
+
+    pub(super) fn in_folder(folder: &Path) -> Result<Self, EmbeddedError> {
         let path = folder.join(SOCKET);
         if path.as_os_str().len() <= LONGEST_SOCKET_PATH {
             return Ok(Self {
