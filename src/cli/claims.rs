@@ -14,8 +14,16 @@ use serde_json::Value;
 use super::people::{moment, text, told};
 use super::{Error, exit};
 
+const HELP: &str = "\
+Examples:
+  What waits for somebody to decide, all there is to know of one, and the decision:
+    claimlock claims ls --state uncertain
+    claimlock claims get order-1001
+    claimlock claims resolve order-1001 --forget --reason 'not charged, see bank ref 88'";
+
 /// Look at claims, and settle those whose holders no longer do
 #[derive(Args)]
+#[command(after_help = HELP)]
 pub(super) struct ClaimsCommand {
     #[command(subcommand)]
     what: What,

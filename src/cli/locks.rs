@@ -15,8 +15,16 @@ use super::people::{text, told};
 use super::table::{self, Table};
 use super::{Error, exit};
 
+const HELP: &str = "\
+Examples:
+  Who holds what, one of them in full, and an end to it:
+    claimlock locks ls
+    claimlock locks get nightly-report
+    claimlock locks release nightly-report --reason 'node-a hangs in the kernel, rebooted'";
+
 /// Look at locks, and take them away from holders that do not release them
 #[derive(Args)]
+#[command(after_help = HELP)]
 pub(super) struct LocksCommand {
     #[command(subcommand)]
     what: What,

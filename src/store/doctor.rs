@@ -121,6 +121,8 @@ async fn look_at_writes(asked: &mut Asked) -> Writes {
     }
 }
 
+const REFUSALS: [&str; 3] = ["NOPERM", "MISCONF", "MASTERDOWN"];
+
 /// A connection that is asked one question after the other.
 struct Asked {
     connection: MultiplexedConnection,
@@ -173,8 +175,10 @@ impl Asked {
         let sent = Instant::now();
         match self.ask::<redis::Value>(&redis::cmd("PING")).await {
             Ok(_) => Ok(sent.elapsed()),
-            // A user without the right to ask got an answer all the same.
-            Err(Trouble::Error(error)) if error.code() == Some("NOPERM") => Ok(sent.elapsed()),
+            // An answer all the same: to a user without the right to ask, or of a server that takes no writes, nor this.
+            Err(Trouble::Error(error)) if REFUSALS.contains(&error.code().unwrap_or("")) => {
+                Ok(sent.elapsed())
+            }
             Err(Trouble::Error(error)) => Err(Unreachable::of(&error)),
             Err(Trouble::NoAnswer) => Err(Unreachable::NoAnswer),
         }

@@ -5,6 +5,8 @@ mod lock_lost;
 mod once;
 mod once_ends;
 mod once_output;
+mod operators_claims;
+mod operators_locks;
 mod raw_verbs;
 mod reaching;
 mod signals;

@@ -8,7 +8,7 @@ use crate::support::redis::{RedisOptions, RedisServer};
 use crate::support::requests::claim;
 use tempfile::TempDir;
 
-async fn redis_with_tls(certificates: &TempDir) -> RedisServer {
+pub async fn redis_with_tls(certificates: &TempDir) -> RedisServer {
     let file = |name: &str| certificates.path().join(name).display().to_string();
     let args = [
         "--tls-cert-file",

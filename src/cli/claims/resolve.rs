@@ -43,6 +43,9 @@ reason goes to the service's audit log. Prints what it was before and what it is
     )
 );
 
+/// clap lets what conflicts stand in for what is required, so --status cannot require --complete.
+const OTHER_THAN_COMPLETE: [&str; 2] = ["forget", "erase_response"];
+
 /// Settle a claim whose holder no longer does
 ///
 /// One that is uncertain, whose lease is over, that was given up, or that was completed with the wrong response.
@@ -64,15 +67,15 @@ pub(super) struct Resolve {
     fencing_token: Option<i64>,
 
     /// With --complete: the response's status, such as an HTTP status
-    #[arg(long, value_name = "NUMBER", requires = "complete")]
+    #[arg(long, value_name = "NUMBER", conflicts_with_all = OTHER_THAN_COMPLETE)]
     status: Option<i32>,
 
     /// With --complete: a header of the response; can be given more than once
-    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header, requires = "complete")]
+    #[arg(long = "header", value_name = "NAME: VALUE", value_parser = header, conflicts_with_all = OTHER_THAN_COMPLETE)]
     headers: Vec<(String, String)>,
 
     /// With --complete: the response's body; - for standard input
-    #[arg(long, value_name = "PATH", requires = "complete")]
+    #[arg(long, value_name = "PATH", conflicts_with_all = OTHER_THAN_COMPLETE)]
     body: Option<Input>,
 
     #[command(flatten)]

@@ -177,3 +177,18 @@ impl Cause {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Level;
+    use super::*;
+
+    #[test]
+    fn a_service_of_another_version_is_warned_of() {
+        assert_eq!(of_version(Some(VERSION)).level, Level::Ok);
+        let other = of_version(Some("0.0.9"));
+        assert_eq!(other.level, Level::Warn);
+        assert!(other.finding.contains("0.0.9"), "{other:?}");
+        assert!(other.advice.is_some(), "{other:?}");
+    }
+}

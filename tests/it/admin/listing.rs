@@ -1,40 +1,14 @@
 //! Listings: every record once, in pages that are bounded for the caller and for Redis.
 
 use crate::support::calls::get_claim;
+use crate::support::filling::{acquire_all, claim_all};
 use crate::support::redis::RedisServer;
 use crate::support::requests::{abandon, acquire, claim, complete};
-use crate::support::service::{Admin, Coordination, Service, patient};
+use crate::support::service::{Admin, Service, patient};
 use claimlock::rpc::proto::*;
-use futures_util::stream::{self, StreamExt as _};
 use std::collections::BTreeSet;
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::UnixStream;
-
-/// How many calls a test has in flight when it fills a server.
-const AT_ONCE: usize = 100;
-
-async fn claim_all(client: &Coordination, keys: impl IntoIterator<Item = String>) {
-    let claiming = stream::iter(keys).for_each_concurrent(AT_ONCE, |key| {
-        let mut client = client.clone();
-        async move { drop(client.claim(claim(&key, "a")).await.expect("an answer")) }
-    });
-    claiming.await;
-}
-
-async fn acquire_all(client: &Coordination, resources: impl IntoIterator<Item = String>) {
-    let acquiring = stream::iter(resources).for_each_concurrent(AT_ONCE, |resource| {
-        let mut client = client.clone();
-        async move {
-            drop(
-                client
-                    .acquire_lock(acquire(&resource, "a"))
-                    .await
-                    .expect("an answer"),
-            )
-        }
-    });
-    acquiring.await;
-}
 
 fn names(keys: impl IntoIterator<Item = usize>) -> impl Iterator<Item = String> {
     keys.into_iter().map(|n| format!("key-{n:05}"))

@@ -164,7 +164,10 @@ async fn every_subcommand_has_examples_and_pages() {
         "acquire",
         "renew",
         "release",
+        "claims",
+        "locks",
         "health",
+        "doctor",
         "completions",
         "man",
     ] {
@@ -174,6 +177,21 @@ async fn every_subcommand_has_examples_and_pages() {
         );
         let ran = shell.run(&format!("{line} --help"), &[]).await;
         assert!(ran.stdout.contains("Examples:"), "{line}: {ran:?}");
+    }
+    for group in ["claims", "locks"] {
+        for verb in [
+            "ls",
+            "get",
+            if group == "claims" {
+                "resolve"
+            } else {
+                "release"
+            },
+        ] {
+            let ran = shell.run(&format!("{group} {verb} --help"), &[]).await;
+            assert!(ran.stdout.contains("Examples:"), "{verb}: {ran:?}");
+            assert!(ran.stdout.contains("Exit codes:"), "{verb}: {ran:?}");
+        }
     }
     let written = shell.run("man --dir pages", &[]).await;
     assert_eq!(written.code, 0, "{written:?}");

@@ -1,9 +1,10 @@
-//! `claimlock once` and `claimlock lock` on a terminal, by util-linux's `script`.
+//! What `claimlock` does on a terminal, by util-linux's `script`.
 
-use crate::support::answers::acquired;
+use crate::support::answers::{acquired, claimed};
 use crate::support::eventually;
-use crate::support::requests::{acquire, release};
+use crate::support::requests::{acquire, claim, millis, release};
 use crate::support::shell::{Desk, Shell};
+use claimlock::rpc::proto::ClaimRequest;
 use std::fs;
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
@@ -102,4 +103,35 @@ async fn what_is_waited_for_is_shown_on_a_terminal_alone() {
     assert_eq!(session.ends().await, Some(0));
     let ran = elsewhere.ends().await;
     assert_eq!((ran.code, ran.stderr.as_str()), (0, ""));
+}
+
+#[tokio::test]
+async fn an_operator_is_shown_what_a_change_is_about_and_asked() {
+    let desk = Desk::start().await;
+    let mut client = desk.service.coordination().await;
+    acquired(client.acquire_lock(acquire("nightly", "a")).await);
+    for (answer, code, is_free) in [("\n", 82, false), ("n\n", 82, false), ("y\n", 0, true)] {
+        let line = "locks release nightly --reason test";
+        let mut session = Session::start(&desk.shell, line);
+        shows(&desk.shell, "holder a").await;
+        shows(&desk.shell, "[y/N]").await;
+        session.types(answer.as_bytes()).await;
+        assert_eq!(session.ends().await, Some(code), "{answer:?}");
+        let shown = desk.shell.run("locks get nightly", &[]).await;
+        assert_eq!(shown.code == 66, is_free, "{answer:?}: {shown:?}");
+    }
+
+    let request = ClaimRequest {
+        lease: millis(1),
+        ..claim("order-1", "a")
+    };
+    claimed(client.claim(request).await);
+    let line = "claims resolve order-1 --forget --reason test";
+    let mut session = Session::start(&desk.shell, line);
+    shows(&desk.shell, "POST /v1/charges").await;
+    shows(&desk.shell, "so that the next claim does the work? [y/N]").await;
+    session.types(b"yes\n").await;
+    assert_eq!(session.ends().await, Some(0));
+    let forgotten = desk.shell.run("claims get order-1", &[]).await;
+    assert_eq!(forgotten.code, 66, "{forgotten:?}");
 }

@@ -8,6 +8,7 @@ pub mod claims;
 pub mod collector;
 pub mod data_folder;
 pub mod failures;
+pub mod filling;
 pub mod locks;
 pub mod logs;
 pub mod metrics;

@@ -1,0 +1,130 @@
+//! A user of Redis that lacks a right.
+
+use super::{Healthy, diagnose, redis_with};
+use crate::support::redis::RedisServer;
+
+/// A server with a user of these rights, and the URL that the user connects by.
+async fn with_user(rules: &[&str]) -> (RedisServer, String) {
+    let user = ["--user", "worker", "on", ">secret"];
+    let redis = redis_with(&[&user[..], rules].concat()).await;
+    let url = format!("{}?user=worker&pass=secret", redis.url());
+    (redis, url)
+}
+
+#[tokio::test]
+async fn a_right_that_is_missing_is_named_and_its_rule_mends_it() {
+    let pair = Healthy::start().await;
+    for (rules, missing) in [
+        (&["~cl:*", "+@all", "-zadd"][..], "+zadd"),
+        (&["~cl:*", "+@all", "-evalsha"], "+evalsha"),
+        (&["~cl:*", "+@all", "-script"], "+script|load"),
+        (&["~cl:*", "+@all", "-scan"], "+scan"),
+        (&["~cl:*", "+@all", "-time"], "+time"),
+        (&["~cl:*", "+@all", "-@write"], "+set"),
+        (&["~app:*", "+@all"], "~cl:*"),
+        (
+            &["~app:*", "+@all", "-hset", "-pexpireat"],
+            "~cl:* +hset +pexpireat",
+        ),
+        (&["%R~cl:*", "+@all"], "~cl:*"),
+    ] {
+        let (redis, url) = with_user(rules).await;
+        let found = diagnose(&pair.shell, &url).await;
+        let lacks = format!("the user worker lacks {missing}");
+        let advice = format!("ACL SETUSER worker {missing}");
+        found.says("rights", "fail", &lacks, &advice);
+        found.says("scripts", "warn", "not run", "mend that");
+
+        // The advice, taken by its word.
+        let said = found.checks().find(|check| check["check"] == "rights");
+        let said = said.expect("it was looked at")["advice"]
+            .as_str()
+            .expect("a text");
+        let rules = said
+            .strip_prefix("redis-cli ACL SETUSER worker ")
+            .expect("a command");
+        let (rules, _) = rules
+            .split_once(", and where")
+            .expect("and what to do then");
+        let mut set = redis::cmd("ACL");
+        set.arg("SETUSER")
+            .arg("worker")
+            .arg(rules.split(' ').collect::<Vec<_>>());
+        set.exec_async(&mut redis.connect().await)
+            .await
+            .expect("redis takes the rules");
+        let mended = diagnose(&pair.shell, &url).await;
+        mended.says(
+            "rights",
+            "ok",
+            "the user worker may do all that is needed",
+            "",
+        );
+        mended.says("scripts", "ok", "all load", "");
+        assert!(redis.keys_without_expiry().await.is_empty(), "{rules}");
+        assert_eq!(redis.dump().await.len(), 0, "{rules}");
+    }
+}
+
+#[tokio::test]
+async fn a_user_with_no_more_rights_than_are_needed_is_enough() {
+    let pair = Healthy::start().await;
+    let (_redis, url) = with_user(&[
+        "~cl:*",
+        "+time",
+        "+scan",
+        "+script|load",
+        "+evalsha",
+        "+get",
+        "+set",
+        "+unlink",
+        "+pexpireat",
+        "+hset",
+        "+hget",
+        "+hgetall",
+        "+hlen",
+        "+hscan",
+        "+hdel",
+        "+zadd",
+        "+zcount",
+        "+zmscore",
+        "+zrange",
+        "+zrangebyscore",
+        "+zrevrange",
+        "+zrevrangebyscore",
+        "+zrem",
+    ])
+    .await;
+    let found = diagnose(&pair.shell, &url).await;
+    found.says("rights", "ok", "all that is needed", "");
+    found.says("scripts", "ok", "all load", "");
+    // The service warns of as much.
+    found.says("persistence", "warn", "cannot look", "appendonly is yes");
+    found.says("eviction", "warn", "cannot look", "noeviction");
+    assert_eq!(found.ran.code, 0, "{found:?}");
+}
+
+#[tokio::test]
+async fn a_store_that_does_not_let_itself_be_looked_at_is_no_fault() {
+    let pair = Healthy::start().await;
+    // Managed Redises give users like these.
+    for rules in [
+        &["~*", "+@all", "-config"][..],
+        &["~*", "+@all", "-@dangerous"],
+    ] {
+        let (_redis, url) = with_user(rules).await;
+        let found = diagnose(&pair.shell, &url).await;
+        found.says("version", "ok", "Redis 7", "");
+        found.says("role", "ok", "primary", "");
+        assert_eq!(found.ran.code, 0, "{found:?}");
+        assert!(
+            found.faults().iter().all(|(_, level)| *level == "warn"),
+            "{found:?}"
+        );
+        assert_eq!(
+            found.faults().is_empty(),
+            rules.contains(&"-config"),
+            "{found:?}"
+        );
+    }
+}
