@@ -9,6 +9,7 @@ mod command_line;
 mod embedded;
 mod embedded_program;
 mod errors;
+mod first_five_minutes;
 mod generated;
 mod harness;
 mod lock_scripts;

@@ -11,6 +11,7 @@ pub mod failures;
 pub mod locks;
 pub mod logs;
 pub mod metrics;
+pub mod pages;
 pub mod program;
 pub mod raw;
 pub mod redis;
@@ -19,6 +20,7 @@ pub mod requests;
 pub mod scripts;
 pub mod service;
 pub mod shell;
+pub mod terminal;
 pub mod timed;
 pub mod unmistakable;
 
