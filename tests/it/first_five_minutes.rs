@@ -1,4 +1,5 @@
-//! Does what docs/first-five-minutes.md says, in real terminals, and holds what they show against the page.
+//! Does what docs/first-five-minutes.md says, in real terminals, and holds what they show against the page. So with what other
+//! pages show.
 //!
 //! A `sh` block is typed into the terminal that the text before it names last, or else into that of the block before;
 //! "both terminals" is each. A `text` block is what that terminal shows next, to the letter, but for numbers of sixteen
@@ -15,8 +16,14 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 const PAGE: &str = "first-five-minutes.md";
+const UNCERTAIN: &str = "take-over-or-mark-uncertain.md";
+const NEXT_CLAIMANT: &str = "\n## What the next claimant sees\n";
+/// From here on people are asked.
+const OPERATORS: &str = "\n## How an operator resolves\n";
 /// The service; the test has one of its own.
 const SERVES: &str = "make run\n";
+/// As a page begins whose reader has the program on PATH.
+const INSTALLED: &str = "```sh\nexport PATH=\"$PWD/target/release:$PATH\"\n```\n";
 const FENCING_TOKEN_DIGITS: usize = 16;
 
 /// What a block is to the reader.
@@ -187,6 +194,17 @@ async fn the_first_five_minutes_are_as_the_page_says() {
         .await
         .unwrap_or_else(|wrong| panic!("{PAGE}, {wrong}"));
     assert!(steps >= 20, "only {steps} blocks were found");
+}
+
+#[tokio::test]
+async fn what_is_said_of_an_uncertain_claim_is_what_is_shown() {
+    let page = page(UNCERTAIN);
+    let (before, _) = page.split_once(OPERATORS).expect("the heading is there");
+    let (_, runs) = before.split_once(NEXT_CLAIMANT).expect("so is this");
+    let steps = run(&format!("{INSTALLED}{runs}"))
+        .await
+        .unwrap_or_else(|wrong| panic!("{UNCERTAIN}, {wrong}"));
+    assert_eq!(steps, 3);
 }
 
 #[tokio::test]
