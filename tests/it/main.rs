@@ -28,6 +28,7 @@ mod observability;
 mod process;
 mod property;
 mod races;
+mod readable;
 mod responses;
 mod rust_client;
 mod served;
