@@ -6,6 +6,7 @@ mod claim_scripts;
 mod claims;
 mod clock;
 mod command_line;
+mod cron;
 mod embedded;
 mod embedded_program;
 mod errors;
