@@ -7,6 +7,7 @@ mod claims;
 mod clock;
 mod command_line;
 mod cron;
+mod documentation;
 mod embedded;
 mod embedded_program;
 mod errors;

@@ -1,7 +1,7 @@
 //! The pages of the documentation, taken apart.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A fenced block of code.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -24,6 +24,28 @@ pub fn repository() -> &'static Path {
 pub fn page(name: &str) -> String {
     let path = repository().join("docs").join(name);
     fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// The README, its neighbours, and all pages of `docs/`.
+pub fn all() -> Vec<PathBuf> {
+    let folder = fs::read_dir(repository().join("docs")).expect("there is a folder of pages");
+    let mut pages: Vec<_> = folder
+        .map(|entry| entry.expect("it can be read").path())
+        .filter(|path| path.extension().is_some_and(|extension| extension == "md"))
+        .chain(["README.md", "CONTRIBUTING.md", "CHANGELOG.md"].map(|name| repository().join(name)))
+        .collect();
+    pages.sort();
+    pages
+}
+
+/// The lines of a page that are in no block.
+pub fn prose(page: &str) -> impl Iterator<Item = &str> {
+    let mut is_open = false;
+    page.lines().filter(move |line| {
+        let is_fence = line.starts_with("```");
+        is_open ^= is_fence;
+        !is_fence && !is_open
+    })
 }
 
 /// The blocks of a page, in order.
