@@ -12,6 +12,7 @@ pub mod filling;
 pub mod locks;
 pub mod logs;
 pub mod metrics;
+pub mod pages;
 pub mod program;
 pub mod raw;
 pub mod redis;
@@ -20,6 +21,7 @@ pub mod requests;
 pub mod scripts;
 pub mod service;
 pub mod shell;
+pub mod terminal;
 pub mod timed;
 pub mod unmistakable;
 

@@ -24,9 +24,12 @@ pub struct Program {
     _stdout: BufReader<ChildStdout>,
 }
 
+/// The file that is run.
+pub const FILE: &str = env!("CARGO_BIN_EXE_claimlock");
+
 /// `claimlock` with nothing of the caller's environment.
 pub fn claimlock(home: &TempDir) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_claimlock"));
+    let mut command = Command::new(FILE);
     command
         .env_clear()
         .env("HOME", home.path())

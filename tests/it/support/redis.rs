@@ -204,6 +204,36 @@ impl RedisServer {
             .collect()
     }
 
+    /// What is in its append-only files.
+    pub fn append_only_file(&self) -> Vec<u8> {
+        let folder = self.folder.path().join("appendonlydir");
+        let files = fs::read_dir(folder).expect("it keeps a file");
+        files
+            .flat_map(|file| fs::read(file.expect("it can be listed").path()).unwrap_or_default())
+            .collect()
+    }
+
+    /// Rewrites them without what is no longer needed, and returns when the old ones are gone.
+    pub async fn rewrite_append_only_file(&self) {
+        let mut connection = self.connect().await;
+        let asked = redis::cmd("BGREWRITEAOF").exec_async(&mut connection).await;
+        asked.expect("BGREWRITEAOF is answered");
+        eventually("the file to be rewritten", async || {
+            let info: String = redis::cmd("INFO")
+                .arg("persistence")
+                .query_async(&mut connection)
+                .await
+                .expect("INFO is answered");
+            let is_over = info.contains("aof_rewrite_in_progress:0\r")
+                && info.contains("aof_rewrite_scheduled:0\r")
+                && info.contains("aof_rewrites:1\r");
+            let files = fs::read_dir(self.folder.path().join("appendonlydir"));
+            // The new base and file, and the list of both.
+            (is_over && files.expect("it keeps files").count() == 3).then_some(())
+        })
+        .await;
+    }
+
     /// How often a command was called since the server was started last; a script counts as `evalsha`.
     pub async fn calls(&self, command: &str) -> u64 {
         let mut connection = self.connect().await;
