@@ -15,6 +15,8 @@ use tonic_health::pb::health_client::HealthClient;
 /// The pause before the first repeat at most, which doubles with each, up to the last.
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(2);
+/// With less time than this a call is not tried again.
+const SHORTEST_TRY: Duration = Duration::from_millis(20);
 /// A message may be as large as the largest response that a service can be set to keep.
 const MAX_MESSAGE: usize = 80 * 1024 * 1024;
 
@@ -119,10 +121,10 @@ impl Client {
             match self.call_once(limit, message.clone(), &send).await {
                 Ok(response) => return Ok(response.into_inner()),
                 Err(failure) if failure.kind == FailureKind::Unavailable => {
-                    let pause = pauses.next(failure.retry_after);
-                    if time::later(Instant::now(), pause) >= limit {
+                    let left = limit.saturating_duration_since(Instant::now());
+                    let Some(pause) = pauses.next(failure.retry_after, left) else {
                         return Err(failure);
-                    }
+                    };
                     tracing::debug!(%failure, ?pause, "trying again");
                     earlier = Some(failure);
                     tokio::time::sleep(pause).await;
@@ -171,15 +173,20 @@ struct Pauses {
 }
 
 impl Pauses {
-    /// No shorter than what the service asked for.
-    fn next(&mut self, asked_for: Option<Duration>) -> Duration {
+    /// No shorter than what the service asked for. None where no time is left for another try; before that, what is left
+    /// is halved at most, as it is worth trying to its end.
+    fn next(&mut self, asked_for: Option<Duration>, left: Duration) -> Option<Duration> {
+        let asked_for = asked_for.unwrap_or_default();
+        let room = left.checked_sub(asked_for)?;
+        if room < SHORTEST_TRY {
+            return None;
+        }
         let longest = FIRST_PAUSE
             .saturating_mul(1 << self.repeats.min(16))
-            .min(LONGEST_PAUSE);
+            .min(LONGEST_PAUSE)
+            .min(room / 2);
         self.repeats += 1;
-        asked_for
-            .unwrap_or_default()
-            .saturating_add(longest.mul_f64(rand::random()))
+        Some(asked_for + longest.mul_f64(rand::random()))
     }
 }
 
@@ -192,12 +199,25 @@ mod tests {
         let mut pauses = Pauses::default();
         let asked_for = Duration::from_millis(500);
         for repeat in 0..40 {
-            let pause = pauses.next(Some(asked_for));
+            let pause = pauses.next(Some(asked_for), Duration::MAX);
+            let pause = pause.expect("there is time");
             let longest = (FIRST_PAUSE * 2_u32.pow(repeat.min(10))).min(LONGEST_PAUSE);
             assert!(
                 (asked_for..=asked_for + longest).contains(&pause),
                 "{repeat}: {pause:?}"
             );
         }
+    }
+    #[test]
+    fn a_call_is_tried_again_for_as_long_as_it_has_time_and_no_longer() {
+        let mut pauses = Pauses::default();
+        let mut left = Duration::from_secs(10);
+        while let Some(pause) = pauses.next(None, left) {
+            assert!(pause <= left / 2, "{pause:?} of {left:?}");
+            left -= pause + Duration::from_micros(500);
+        }
+        assert!(left < SHORTEST_TRY, "{left:?} is left");
+        let asked_for = Some(Duration::from_secs(5));
+        assert_eq!(pauses.next(asked_for, Duration::from_secs(5)), None);
     }
 }
