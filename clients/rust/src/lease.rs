@@ -134,11 +134,8 @@ impl KeptAlive {
         let mut loss = self.loss.clone();
         let told = loss.wait_for(Option::is_some).await;
         let told = told.ok().and_then(|loss| loss.clone());
-        match told {
-            Some(loss) => loss,
-            // The task ends with the loss told, or with this value.
-            None => std::future::pending().await,
-        }
+        // What renews it ends with the loss told, with this value, or with the runtime that it was started on.
+        told.unwrap_or_else(not_renewed)
     }
 
     /// Waits until the service says that the lease is lost: that no renewal gets through is no reason yet.
@@ -217,8 +214,8 @@ fn not_renewed() -> Loss {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{Arc, Mutex};
     use tonic::Status;
 
     const LEASE: Duration = Duration::from_millis(90);
@@ -305,5 +302,67 @@ mod tests {
         drop(kept);
         tokio::time::sleep(LEASE * 2).await;
         assert_eq!(renewals.load(Ordering::Relaxed), 0);
+    }
+    /// Until when each renewal's answer was of use, and when it was sent or a little later.
+    type Asked = Arc<Mutex<Vec<(Instant, Instant)>>>;
+
+    #[tokio::test]
+    async fn a_renewal_is_waited_for_no_longer_than_the_lease_stands() {
+        let until = Instant::now() + LEASE;
+        let asked = Asked::default();
+        let seen = asked.clone();
+        let kept = KeptAlive::start(LEASE, until, AfterItsTime::Stop, move |limit| {
+            seen.lock().unwrap().push((limit, Instant::now()));
+            async move {
+                tokio::time::sleep_until(limit.into()).await;
+                unavailable()
+            }
+        });
+        assert_eq!(kept.lost().await.reason, LossReason::NotRenewed);
+        let limits = asked.lock().unwrap();
+        assert!(limits.iter().all(|(limit, _)| *limit == until));
+    }
+
+    #[tokio::test]
+    async fn a_lease_stands_from_when_its_renewal_was_sent_and_not_from_its_answer() {
+        let asked = Asked::default();
+        let seen = asked.clone();
+        let until = Instant::now() + LEASE;
+        let kept = KeptAlive::start(LEASE, until, AfterItsTime::Stop, move |limit| {
+            let number = {
+                let mut asked = seen.lock().unwrap();
+                asked.push((limit, Instant::now()));
+                asked.len()
+            };
+            async move {
+                tokio::time::sleep(LEASE / 3).await;
+                match number {
+                    1 => renewed(),
+                    _ => unavailable(),
+                }
+            }
+        });
+        kept.lost().await;
+        let asked = asked.lock().unwrap();
+        if let [(_, sent), (limit, _), ..] = asked[..] {
+            assert!(limit <= (sent + LEASE).max(until));
+        }
+    }
+
+    #[test]
+    fn a_lock_that_nothing_renews_any_more_is_lost() {
+        let runtime = || {
+            let mut runtime = tokio::runtime::Builder::new_current_thread();
+            runtime.enable_time().build().expect("it needs no more")
+        };
+        let first = runtime();
+        let kept = {
+            let _inside = first.enter();
+            let until = Instant::now() + LEASE;
+            KeptAlive::start(LEASE, until, AfterItsTime::Stop, |_| async { renewed() })
+        };
+        drop(first);
+        let loss = runtime().block_on(kept.lost());
+        assert_eq!(loss.reason, LossReason::NotRenewed);
     }
 }
