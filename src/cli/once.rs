@@ -48,7 +48,7 @@ it comes, and is stored when it ends.
   75  it is running elsewhere (-E sets another code)
   76  the claim was lost while the command ran, to an operator or to another run
   79  an earlier run fell silent and may have had an effect: see claimlock claims resolve --help
-  81  it was done, and its exit code is no longer kept
+  81  it was done, and its exit code is not kept
  126  the command could not be run
  127  the command was not found
 "
@@ -318,7 +318,7 @@ fn replay_it(replay: Replay) -> Result<ExitCode, Error> {
     let Some(response) = replay.response else {
         return Err(Error::Outcome {
             code: exit::RESPONSE_GONE,
-            text: "it was done before, and its exit code and output are no longer kept".to_owned(),
+            text: "it was done before, and its exit code and output are not kept".to_owned(),
         });
     };
     Stored::from_response(response.into()).replay()
