@@ -1,5 +1,6 @@
 //! The Rust client on a real service, and on a network that fails.
 
+mod holding;
 mod strange;
 mod tokens;
 
@@ -206,7 +207,8 @@ async fn a_caller_that_gives_up_before_it_is_answered_leaves_the_key_free() {
     eventually("the claim to be free", async || {
         let mut free = Request::new("order-1").token("probe-0123456789");
         free = free.lease(Duration::from_millis(1));
-        matches!(desk.direct.begin(&free).await, Ok(Attempt::Claimed(_))).then_some(())
+        let probed = desk.direct.begin(&free).await;
+        matches!(probed, Ok(Attempt::Claimed(claim)) if !claim.taken_over()).then_some(())
     })
     .await;
 }
@@ -270,7 +272,7 @@ async fn a_service_that_is_away_fails_within_the_calls_time_and_not_before() {
         assert!(kinds.contains(&failure.kind), "{failure:?}");
         assert!(!failure.nothing_happened());
         assert!(
-            asked.elapsed() >= Duration::from_millis(150),
+            asked.elapsed() >= Duration::from_millis(350),
             "it tried again: {failure:?}"
         );
         client.finish(Duration::from_secs(1)).await;
@@ -413,7 +415,7 @@ async fn a_drained_service_is_left_for_the_next_without_a_failure() {
     let proxy = Proxy::start(Upstream::Tcp(first.grpc));
     let client = client(proxy.addr());
     let held = client
-        .acquire(&Lock::new("disk").lease(Duration::from_millis(500)))
+        .acquire(&Lock::new("disk").lease(Duration::from_secs(3)))
         .await;
     let Ok(Acquisition::Acquired(held)) = held else {
         panic!("{held:?}");
@@ -422,7 +424,7 @@ async fn a_drained_service_is_left_for_the_next_without_a_failure() {
     first.stop().await.expect("it drains");
     let settings = claimlock::config::Settings::default();
     let second = Service::on(address, &redis, settings).await;
-    tokio::time::sleep(Duration::from_millis(800)).await;
+    tokio::time::sleep(Duration::from_secs(4)).await;
     assert_eq!(held.loss(), None);
     let released = held.release().await.expect("the second service answers");
     assert_eq!(released, Ok(Duration::ZERO));

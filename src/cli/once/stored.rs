@@ -116,4 +116,13 @@ mod tests {
         assert_eq!(stored.exit_code, 0);
         assert_eq!(stored.printed, Some((b"paid\n".to_vec(), Vec::new())));
     }
+    #[test]
+    fn headers_that_do_not_fit_their_body_lose_nothing_of_it() {
+        let response = Response::new(0, b"printed".to_vec())
+            .header(EXIT_CODE, "3")
+            .header(STDOUT_BYTES, "1000");
+        let stored = Stored::from_response(response);
+        assert_eq!(stored.exit_code, 3);
+        assert_eq!(stored.printed, Some((b"printed".to_vec(), Vec::new())));
+    }
 }

@@ -97,9 +97,9 @@ async fn a_lock_outlives_its_lease_for_as_long_as_the_command_runs() {
     let desk = Desk::start().await;
     let going = desk
         .shell
-        .start("lock nightly --lease 200ms -- sh -c", &[WAITS]);
+        .start("lock nightly --lease 1s -- sh -c", &[WAITS]);
     desk.shell.written("pid").await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(desk.shell.run("lock nightly -- true", &[]).await.code, 75);
     desk.shell.touch("go");
     assert_eq!(going.ends().await, Ran::printing(0, "done\n"));

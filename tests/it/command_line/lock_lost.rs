@@ -34,7 +34,7 @@ async fn a_command_whose_lock_an_operator_took_away_is_told_to_end() {
     let script = format!("trap 'echo told > told; exit 0' TERM; {WAITS}");
     let going = desk
         .shell
-        .start("lock nightly --lease 300ms -- sh -c", &[&script]);
+        .start("lock nightly --lease 1s -- sh -c", &[&script]);
     command_of(&desk.shell).await;
     force_release(&desk, "nightly").await;
     let ran = going.ends().await;
@@ -49,7 +49,7 @@ async fn a_command_that_does_not_end_when_told_is_killed_with_all_that_it_starte
     // Both ignore SIGTERM, and the second outlives the first.
     let script = "trap '' TERM; (echo $$ > unused; sh -c 'echo $$ > grandchild; exec sleep 1000') & \
                   echo $$ > pid; sleep 1000";
-    let line = "lock nightly --lease 300ms --kill-after 200ms -- sh -c";
+    let line = "lock nightly --lease 1s --kill-after 200ms -- sh -c";
     let going = desk.shell.start(line, &[script]);
     let command = command_of(&desk.shell).await;
     let grandchild = desk.shell.written("grandchild").await;
@@ -58,6 +58,21 @@ async fn a_command_that_does_not_end_when_told_is_killed_with_all_that_it_starte
     assert_eq!(going.ends().await.code, 76);
     is_gone(command).await;
     is_gone(grandchild).await;
+}
+
+#[tokio::test]
+async fn what_a_command_left_behind_when_it_ended_as_told_is_killed_too() {
+    let desk = Desk::start().await;
+    let script = "sh -c 'trap \"\" TERM; echo $$ > left; while :; do sleep 0.05; done' & \
+                  trap 'exit 0' TERM; echo $$ > pid; wait";
+    let line = "lock nightly --lease 1s --kill-after 500ms -- sh -c";
+    let going = desk.shell.start(line, &[script]);
+    let command = command_of(&desk.shell).await;
+    let left = desk.shell.written("left").await;
+    force_release(&desk, "nightly").await;
+    assert_eq!(going.ends().await.code, 76);
+    is_gone(command).await;
+    is_gone(Pid::from_raw(left.trim().parse().expect("a process"))).await;
 }
 
 #[tokio::test]
@@ -98,10 +113,9 @@ async fn a_killed_program_takes_its_command_with_it() {
 #[tokio::test]
 async fn a_stopped_command_ends_too_when_its_lock_is_lost() {
     let desk = Desk::start().await;
-    let going = desk.shell.start(
-        "lock nightly --lease 300ms --kill-after 1h -- sh -c",
-        &[WAITS],
-    );
+    let going = desk
+        .shell
+        .start("lock nightly --lease 1s --kill-after 1h -- sh -c", &[WAITS]);
     let command = command_of(&desk.shell).await;
     nix::sys::signal::kill(command, Signal::SIGSTOP).expect("it takes signals");
     force_release(&desk, "nightly").await;

@@ -94,6 +94,22 @@ async fn a_refusal_of_a_repeat_says_nothing_of_what_became_of_the_first_try() {
 }
 
 #[tokio::test]
+async fn a_response_that_was_lost_is_told_as_such_and_not_asked_for_again() {
+    let desk = Desk::start(|number| {
+        assert_eq!(number, 0, "it is asked for again");
+        Err(Status::with_error_details(
+            Code::Unavailable,
+            "the response is lost",
+            ErrorDetails::with_error_info("RESPONSE_LOST", "claimlock", []),
+        ))
+    })
+    .await;
+    let failure = desk.client.begin(&Request::new("order-1")).await;
+    let failure = failure.expect_err("there is nothing to replay");
+    assert_eq!(failure.kind, FailureKind::ResponseLost);
+}
+
+#[tokio::test]
 async fn a_time_that_no_clock_can_tell_is_taken_for_a_long_one() {
     let longest = Wire {
         seconds: i64::MAX,
