@@ -2,12 +2,12 @@
 
 use std::io::{self, IsTerminal, Write};
 
+use tracing::level_filters::LevelFilter;
 use tracing::{Level, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::filter::{FilterExt, Targets, filter_fn};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
-use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
 use crate::config::{LogFormat, LogSettings, Traces};
@@ -62,8 +62,7 @@ pub fn start(settings: &LogSettings, traces: Option<&Traces>) -> Result<Telemetr
     let exporting = exporting.transpose()?;
     let no_color = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
     let ansi = io::stderr().is_terminal() && !no_color;
-    subscriber(settings, ansi, io::stderr)
-        .with(exporting.as_ref().map(Exporting::layer))
+    subscriber(settings, exporting.as_ref(), ansi, io::stderr)
         .try_init()
         .map_err(Error::StartedBefore)?;
     Ok(Telemetry { exporting })
@@ -71,15 +70,18 @@ pub fn start(settings: &LogSettings, traces: Option<&Traces>) -> Result<Telemetr
 
 fn subscriber<W>(
     settings: &LogSettings,
+    exporting: Option<&Exporting>,
     ansi: bool,
     writer: W,
-) -> impl Subscriber + for<'a> LookupSpan<'a> + Send + Sync + use<W>
+) -> Box<dyn Subscriber + Send + Sync>
 where
     W: for<'a> MakeWriter<'a> + Send + Sync + 'static,
 {
     let audit = Targets::new().with_target(audit::TARGET, Level::INFO);
     // Spans are for whoever exports them: a log would have them built for nothing.
-    let not_spans = filter_fn(|about| about.target() != SPANS);
+    // Without a hint of its own this would let the libraries' most verbose events and spans be looked at one by one.
+    let not_spans =
+        filter_fn(|about| about.target() != SPANS).with_max_level_hint(LevelFilter::TRACE);
     let filter = settings.level.filter().or(audit).and(not_spans);
     let lines = tracing_subscriber::fmt::layer()
         // Its report of a failed write goes to standard error, which panics when that is closed.
@@ -94,7 +96,13 @@ where
             .with_span_list(false)
             .boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(filter))
+    let registry = tracing_subscriber::registry().with(lines.with_filter(filter));
+    // A layer that may be none is no way to say this: it has no filter where it is none, and has every span of every
+    // library built.
+    match exporting {
+        Some(exporting) => Box::new(registry.with(exporting.layer())),
+        None => Box::new(registry),
+    }
 }
 
 /// Keeps an event on one line: a line break in a value that a caller chose could forge another.
@@ -144,7 +152,6 @@ mod tests {
     use crate::config::LogLevel;
     use crate::trace::{self, Arrival, Call, Database};
     use std::sync::atomic::{AtomicUsize, Ordering};
-    use tracing::level_filters::LevelFilter;
     use tracing::span::{Attributes, Id, Record};
     use tracing::subscriber::Interest;
     use tracing::{Event, Metadata};
@@ -170,9 +177,8 @@ mod tests {
         let level = LogLevel::parse(level).expect("tests give valid levels");
         let written = Written::default();
         let writer = written.clone();
-        let subscriber = subscriber(&LogSettings { format, level }, false, move || {
-            writer.clone()
-        });
+        let settings = LogSettings { format, level };
+        let subscriber = subscriber(&settings, None, false, move || writer.clone());
         tracing::subscriber::with_default(subscriber, events);
         let bytes = written.0.lock().expect("no test panics while it writes");
         let text = String::from_utf8(bytes.clone()).expect("logs are UTF-8");
@@ -279,7 +285,7 @@ mod tests {
         }
     }
 
-    /// How many spans are built by a call that asks Redis once.
+    /// How many spans are built by a call that asks Redis once, that of a library which carries it included.
     fn spans_of_a_call(subscriber: impl Subscriber + Send + Sync) -> usize {
         let built = Arc::<AtomicUsize>::default();
         let counting = Counting {
@@ -287,6 +293,8 @@ mod tests {
             built: built.clone(),
         };
         tracing::subscriber::with_default(counting, || {
+            let frame = tracing::trace_span!(target: "h2::codec", "frame");
+            let _frame = frame.entered();
             let call = Call::begin(Arrival {
                 method: "Claim",
                 traceparent: Some("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"),
@@ -303,25 +311,38 @@ mod tests {
         built.load(Ordering::Relaxed)
     }
 
+    fn logs(level: &str, exporting: Option<&Exporting>) -> impl Subscriber + Send + Sync {
+        let level = LogLevel::parse(level).expect("tests give valid levels");
+        let format = LogFormat::Json;
+        subscriber(&LogSettings { format, level }, exporting, false, io::sink)
+    }
+
     /// Of whatever verbosity: a log alone builds none.
     #[test]
     fn no_span_is_built_unless_traces_are_exported() {
-        let logs = |level: &str| {
-            let level = LogLevel::parse(level).expect("tests give valid levels");
-            let format = LogFormat::Json;
-            subscriber(&LogSettings { format, level }, false, io::sink)
-        };
-        for level in [
-            "info",
-            "trace",
-            "off,claimlock::spans=trace",
-            "[call]=trace",
+        // That of the library where a log asks for it.
+        for (level, of_library) in [
+            ("info", 0),
+            ("off,claimlock::spans=trace", 0),
+            ("trace", 1),
+            ("[call]=trace", 1),
         ] {
-            assert_eq!(spans_of_a_call(logs(level)), 0, "{level}");
+            let built = spans_of_a_call(logs(level, None));
+            assert_eq!(built, of_library, "{level}");
         }
         // Where they are, it is seen. (Of the call alone: the exporter is not found behind what counts, and so has no ids for it.)
         let exporting = Exporting::nowhere();
-        assert_eq!(spans_of_a_call(logs("off").with(exporting.layer())), 1);
+        assert_eq!(spans_of_a_call(logs("off", Some(&exporting))), 1);
+    }
+
+    #[test]
+    fn what_the_libraries_say_at_their_most_verbose_is_not_even_looked_at() {
+        let exporting = Exporting::nowhere();
+        for exporting in [None, Some(&exporting)] {
+            let hint = logs("warn", exporting).max_level_hint();
+            // The audit's level, whatever the log's own.
+            assert_eq!(hint, Some(LevelFilter::INFO));
+        }
     }
 
     #[test]
