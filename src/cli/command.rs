@@ -165,6 +165,11 @@ impl Running {
         }
     }
 
+    /// Whether something that it started may outlive its end.
+    pub(super) fn may_leave_something(&self) -> bool {
+        !self.has_own_group
+    }
+
     fn pass_on(&self, received: Received) {
         if received.from_terminal && !self.has_own_group {
             return;

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use claimlock_client::proto::LockHeld;
-use claimlock_client::{Acquisition, Client, HeldLock, Lock, Mode};
+use claimlock_client::{Acquisition, Client, HeldLock, Lock, Loss, Mode};
 use clap::{ArgMatches, Args, ValueEnum};
 
 use super::ask::{self, Ask};
@@ -176,7 +176,13 @@ impl LockCommand {
         let (ended, loss) = match started {
             Ok(mut running) => {
                 let lost = held.lost();
-                running.supervise(signals, lost, self.kill_after).await
+                let (ended, loss) = running.supervise(signals, lost, self.kill_after).await;
+                if let Some(loss) = loss.as_ref().filter(|_| running.may_leave_something()) {
+                    // A release would end the delay that gives what is left the time to end.
+                    held.leave();
+                    return Err(self.lost(loss));
+                }
+                (ended, loss)
             }
             Err(error) => (Ended::NotStarted(error), None),
         };
@@ -196,10 +202,14 @@ impl LockCommand {
         };
         match loss {
             None => Ok(command::code(&ended)),
-            Some(loss) => Err(Error::Outcome {
-                code: exit::LOST,
-                text: format!("{} was lost while the command ran: {loss}", self.name),
-            }),
+            Some(loss) => Err(self.lost(&loss)),
+        }
+    }
+
+    fn lost(&self, loss: &Loss) -> Error {
+        Error::Outcome {
+            code: exit::LOST,
+            text: format!("{} was lost while the command ran: {loss}", self.name),
         }
     }
 

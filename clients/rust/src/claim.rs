@@ -370,6 +370,12 @@ impl Claim {
         self.granted.attempt
     }
 
+    /// Whether its token held it already: a call was repeated, or somebody else uses the same token and may do the work too.
+    #[must_use]
+    pub fn already_held(&self) -> bool {
+        self.granted.already_held
+    }
+
     /// Whether an earlier holder may have had an effect.
     #[must_use]
     pub fn taken_over(&self) -> bool {

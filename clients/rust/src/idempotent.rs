@@ -27,6 +27,8 @@ pub enum Idempotency {
     Mismatch,
     /// Somebody fell silent who may have done it; an operator decides. HTTP: 409.
     Uncertain,
+    /// The token that the request brought is spent: asking again with it does not help. Never with one that is made here.
+    Lost(Loss),
 }
 
 /// Whether work that failed may have changed anything.
@@ -135,7 +137,20 @@ impl Client {
             .map_err(IdempotentError::NotStarted)?
         {
             Attempt::Claimed(claim) => claim,
-            refused => return Ok(refused.into()),
+            Attempt::Replay(proto::Replay { response, .. }) => {
+                return Ok(Idempotency::Done {
+                    response: response.map(Into::into),
+                    replayed: true,
+                });
+            }
+            Attempt::InFlight(in_flight) => {
+                return Ok(Idempotency::InFlight {
+                    retry_after: time::from_wire(in_flight.retry_after),
+                });
+            }
+            Attempt::Mismatch(_) => return Ok(Idempotency::Mismatch),
+            Attempt::Uncertain(_) => return Ok(Idempotency::Uncertain),
+            Attempt::Lost(loss) => return Ok(Idempotency::Lost(loss)),
         };
         let response = match work(&claim).await {
             Ok(response) => response,
@@ -156,27 +171,6 @@ impl Client {
                 claim.leave();
                 Err(IdempotentError::NotStored { failure, response })
             }
-        }
-    }
-}
-
-impl From<Attempt> for Idempotency {
-    /// Of what was not granted.
-    fn from(refused: Attempt) -> Self {
-        match refused {
-            Attempt::Replay(proto::Replay { response, .. }) => Self::Done {
-                response: response.map(Into::into),
-                replayed: true,
-            },
-            Attempt::Mismatch(_) => Self::Mismatch,
-            Attempt::Uncertain(_) => Self::Uncertain,
-            Attempt::InFlight(in_flight) => Self::InFlight {
-                retry_after: time::from_wire(in_flight.retry_after),
-            },
-            // A token of one's own that is spent: whoever spent it does the work, or gave it up.
-            Attempt::Lost(_) | Attempt::Claimed(_) => Self::InFlight {
-                retry_after: Duration::ZERO,
-            },
         }
     }
 }

@@ -8,8 +8,9 @@ use crate::{Client, time};
 use std::fmt;
 use std::time::{Duration, Instant};
 
-/// The longest that one call waits; a longer wait is made of several.
-const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+/// The longest that one call waits; a longer wait is made of several, so that a service which is away is told apart from
+/// a lock that is held. The token keeps its place between them.
+const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// The service's own default.
 const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The pause between two questions, at least.
@@ -361,6 +362,12 @@ impl HeldLock {
     #[must_use]
     pub fn loss(&self) -> Option<Loss> {
         self.kept.as_ref().and_then(KeptAlive::loss)
+    }
+
+    /// Lets go of the lock without a word: it stands until its lease and its lock delay end. For work that may not have come
+    /// to its end everywhere.
+    pub fn leave(mut self) {
+        self.kept = None;
     }
 
     /// Releases it. Says for how long it stays taken because of `hold_at_least`, or that it was not held any more.

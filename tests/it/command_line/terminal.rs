@@ -1,10 +1,12 @@
 //! What `claimlock` does on a terminal, by util-linux's `script`.
 
 use crate::support::answers::{acquired, claimed};
+use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;
 use crate::support::requests::{acquire, claim, millis, release};
 use crate::support::shell::{Desk, Shell};
 use claimlock::rpc::proto::ClaimRequest;
+use claimlock::rpc::proto::GetLockRequest;
 use std::fs;
 use std::process::Stdio;
 use tokio::io::AsyncWriteExt;
@@ -134,4 +136,29 @@ async fn an_operator_is_shown_what_a_change_is_about_and_asked() {
     assert_eq!(session.ends().await, Some(0));
     let forgotten = desk.shell.run("claims get order-1", &[]).await;
     assert_eq!(forgotten.code, 66, "{forgotten:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_was_lost_on_a_terminal_keeps_its_delay_as_something_may_still_run() {
+    let desk = Desk::start().await;
+    let proxy = Proxy::start(Upstream::Tcp(desk.service.grpc));
+    let shell = Shell::new(proxy.addr());
+    let script =
+        "trap 'trap - TERM' TERM; echo begun > begun; while [ ! -e go ]; do sleep 0.05; done";
+    fs::write(shell.path("job"), script).expect("the folder can be written to");
+    let line = "lock nightly --lease 500ms --lock-delay 60s --kill-after 1h -- sh job";
+    let mut session = Session::start(&shell, line);
+    shell.written("begun").await;
+    proxy.set(Mode::Cut).await;
+    shows(&shell, "ending the command").await;
+    proxy.set(Mode::Pass).await;
+    shell.touch("go");
+    assert_eq!(session.ends().await, Some(76));
+    let request = GetLockRequest {
+        resource: "nightly".to_owned(),
+        ..Default::default()
+    };
+    let answer = desk.service.admin().await.get_lock(request).await;
+    let lock = answer.expect("the service answers").into_inner().lock;
+    assert!(lock.is_some(), "it passed on at once");
 }

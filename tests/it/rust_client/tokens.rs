@@ -5,7 +5,10 @@ use crate::support::blackhole::Mode;
 use claimlock_client::proto::{
     AcquireLockRequest, ClaimRequest, ClaimState, CompleteRequest, ForceReleaseLockRequest,
 };
-use claimlock_client::{Attempt, FailureKind, Lock, LockError, LossReason, Request};
+use claimlock_client::{
+    Attempt, FailureKind, Idempotency, IdempotentError, Lock, LockError, LossReason, Request,
+    WorkError,
+};
 use std::time::Duration;
 
 const TOKEN: &str = "worker-1-attempt-1";
@@ -78,4 +81,26 @@ async fn a_message_that_is_too_large_for_any_call_is_told_at_once_and_as_such() 
     assert!(failure.nothing_happened());
     let attempt = desk.direct.begin(&Request::new("order-1")).await;
     assert!(matches!(attempt, Ok(Attempt::Claimed(_))), "{attempt:?}");
+}
+
+#[tokio::test]
+async fn a_token_that_is_spent_is_told_as_such_and_not_as_work_that_goes_on() {
+    let desk = Desk::start().await;
+    let request = Request::new("order-1").token(TOKEN);
+    let failed = desk
+        .client
+        .idempotent(&request, async |_| Err(WorkError::no_effect("declined")))
+        .await;
+    assert!(
+        matches!(failed, Err(IdempotentError::Work(_))),
+        "{failed:?}"
+    );
+    let again = desk
+        .client
+        .idempotent(&request, async |_| Err(WorkError::no_effect("declined")))
+        .await;
+    match again {
+        Ok(Idempotency::Lost(loss)) => assert_eq!(loss.reason, LossReason::Released),
+        other => panic!("{other:?}"),
+    }
 }
