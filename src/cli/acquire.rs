@@ -21,13 +21,12 @@ Examples:
     claimlock acquire backup --token \"$token\" --lease 10m || exit
     trap 'claimlock release backup --token \"$token\"' EXIT
 
-Prints the AcquireLockResponse of the wire contract. For a command to be run under a lock that is renewed, see
+Prints the AcquireLockResponse of the wire contract. For a command to be run under a lock that is renewed, see \
 claimlock lock.
 
 ",
     exit::codes!(
-        "\
-   0  acquired
+        "   0  acquired
   75  held by somebody else
   76  lost: the token is spent
 "
@@ -56,7 +55,7 @@ pub(super) struct AcquireCommand {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     lease: Duration,
 
-    /// How long to wait in turn, at most 1h
+    /// How long to wait in turn, at most 1h; the service does not wait yet, claimlock lock does
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     wait: Option<Duration>,
 

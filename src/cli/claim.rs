@@ -20,17 +20,18 @@ const HELP: &str = concat!(
 Examples:
   A script that does its work once, and may be killed anywhere:
     token=$(uuidgen)
-    claimlock claim \"order-$ID\" --token \"$token\" && charge && claimlock complete \"order-$ID\" --token \"$token\"
+    claimlock claim \"order-$ID\" --token \"$token\" && charge &&
+        claimlock complete \"order-$ID\" --token \"$token\"
 
   With the request's body, so that the same key with another body is told:
-    claimlock claim \"$KEY\" --operation 'POST /v1/charges' --json-body request.json --token \"$token\"
+    claimlock claim \"$KEY\" --token \"$token\" \\
+        --operation 'POST /v1/charges' --json-body request.json
 
 Prints the ClaimResponse of the wire contract. For a command to be run once, see claimlock once.
 
 ",
     exit::codes!(
-        "\
-   0  claimed: the work is yours. All else is not
+        "   0  claimed: the work is yours. All else is not
   65  mismatch: the key was used for another request
   75  in flight: somebody else does it
   76  lost: the token is spent
@@ -82,11 +83,11 @@ pub(super) struct ClaimCommand {
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = any_duration)]
     retention: Duration,
 
-    /// How long to wait for a claim in flight to end, at most 60s
+    /// How long to wait for a claim in flight to end, at most 60s; the service does not wait yet
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     wait: Option<Duration>,
 
-    /// If the lease ends before it is completed, let nobody have it before an operator said so
+    /// If the lease ends before it is completed, let nobody have it before an operator says so
     #[arg(long)]
     uncertain: bool,
 

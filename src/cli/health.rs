@@ -17,8 +17,7 @@ Examples:
 
 ",
     exit::codes!(
-        "\
-   0  serving
+        "   0  serving
 "
     )
 );

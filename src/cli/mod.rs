@@ -41,8 +41,8 @@ use crate::config::{SettingsError, hide_passwords};
 use crate::{app, telemetry};
 
 const HELP: &str = "\
-Run a service with claimlock serve; all other subcommands ask one, at http://127.0.0.1:7420 unless --endpoint,
-CLAIMLOCK_ENDPOINT or endpoint in the table [client] of a --config file says otherwise. Each has examples, and
+Run a service with claimlock serve; all other subcommands ask one, at http://127.0.0.1:7420 unless --endpoint, \
+CLAIMLOCK_ENDPOINT or endpoint in the table [client] of a --config file says otherwise. Each has examples, and \
 its exit codes, in its own --help.";
 
 /// Idempotency keys and locks over gRPC, for services in any language.

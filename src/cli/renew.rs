@@ -21,15 +21,16 @@ Examples:
   Five more minutes for a lock:
     claimlock renew lock backup --token \"$token\" --lease 5m
 
-  From inside a command that claimlock once runs: how far it has come, for the run that takes over
-    claimlock renew claim \"$CLAIMLOCK_KEY\" --token \"$CLAIMLOCK_TOKEN\" --checkpoint progress.txt
+  From inside a command under claimlock once: how far it has come, for whoever
+  takes over:
+    claimlock renew claim \"$CLAIMLOCK_KEY\" --token \"$CLAIMLOCK_TOKEN\" \\
+        --checkpoint progress.txt
 
 Prints the RenewLockResponse or RenewClaimResponse of the wire contract. A lease never gets shorter.
 
 ",
     exit::codes!(
-        "\
-   0  renewed
+        "   0  renewed
   76  lost: this token does not hold it any more
 "
     )

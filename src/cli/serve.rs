@@ -22,7 +22,8 @@ Examples:
 
   In a container, with the URL and its password in a mounted secret:
     CLAIMLOCK_GRPC_ADDR=0.0.0.0:7420 CLAIMLOCK_HTTP_ADDR=0.0.0.0:7421 \\
-        CLAIMLOCK_REDIS_URL_FILE=/run/secrets/redis-url claimlock serve --log-format json
+        CLAIMLOCK_REDIS_URL_FILE=/run/secrets/redis-url \\
+        claimlock serve --log-format json
 
   With a file, started from what is in force now:
     claimlock config > claimlock.toml
