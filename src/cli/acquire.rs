@@ -21,12 +21,12 @@ Examples:
     claimlock acquire backup --token \"$token\" --lease 10m || exit
     trap 'claimlock release backup --token \"$token\"' EXIT
 
-Prints the AcquireLockResponse of the wire contract. For a command to be run under a lock that is renewed, see
+Prints the AcquireLockResponse of the wire contract. For a command to be run under a lock that is renewed, see \
 claimlock lock.
 
 ",
     exit::codes!(
-        "\
+        "
    0  acquired
   75  held by somebody else
   76  lost: the token is spent

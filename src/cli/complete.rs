@@ -21,13 +21,14 @@ Examples:
     claimlock complete \"order-$ID\" --token \"$token\"
 
   With the response that later claims get:
-    claimlock complete \"$KEY\" --token \"$token\" --status 201 --header 'content-type: application/json' --body answer.json
+    claimlock complete \"$KEY\" --token \"$token\" --status 201 \\
+      --header 'content-type: application/json' --body answer.json
 
 Prints the CompleteResponse of the wire contract. A call that is repeated changes nothing more.
 
 ",
     exit::codes!(
-        "\
+        "
    0  completed
   76  lost: this token does not hold the claim, and nothing was stored
 "

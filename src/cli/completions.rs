@@ -10,7 +10,8 @@ use super::{Error, output};
 const HELP: &str = "\
 Examples:
   bash, for one user:
-    claimlock completions bash > ~/.local/share/bash-completion/completions/claimlock
+    claimlock completions bash \\
+      > ~/.local/share/bash-completion/completions/claimlock
 
   zsh, in a folder of $fpath:
     claimlock completions zsh > ~/.zfunc/_claimlock

@@ -17,7 +17,7 @@ Examples:
 
 ",
     exit::codes!(
-        "\
+        "
    0  serving
 "
     )

@@ -20,7 +20,8 @@ Examples:
   Who holds what, one of them in full, and an end to it:
     claimlock locks ls
     claimlock locks get nightly-report
-    claimlock locks release nightly-report --reason 'node-a hangs in the kernel, rebooted'";
+    claimlock locks release nightly-report \\
+      --reason 'node-a hangs in the kernel, rebooted'";
 
 /// Look at locks, and take them away from holders that do not release them
 #[derive(Args)]

@@ -32,22 +32,24 @@ Examples:
   A deployment step that every pod tries, and that all wait for:
     claimlock once \"migrate-$VERSION\" --wait 10m -- ./migrate.sh
 
-The command finds CLAIMLOCK_KEY, CLAIMLOCK_ATTEMPT (1 for the first), CLAIMLOCK_TAKEN_OVER (1 where an earlier
-run may have had an effect, else 0), CLAIMLOCK_FENCING_TOKEN and CLAIMLOCK_TOKEN in its environment.
+The command finds CLAIMLOCK_KEY, CLAIMLOCK_ATTEMPT (1 for the first), CLAIMLOCK_TAKEN_OVER (1 where an earlier run \
+may have had an effect, else 0), CLAIMLOCK_FENCING_TOKEN and CLAIMLOCK_TOKEN in its environment.
 
-A command that ends with 0 is done: its exit code and what it printed are stored, and the next time printed
-again without running it. One that ends otherwise is run again the next time. What it prints goes through as
-it comes, and is stored when it ends.
+A command that ends with 0 is done: its exit code and what it printed are stored, and the next time printed again \
+without running it. One that ends otherwise is run again the next time. What it prints goes through as it comes, and \
+is stored when it ends.
 
 ",
     exit::codes!(
-        "\
-   *  that of the command, also when it is replayed; 128 + N where signal N ended it
+        "
+   *  that of the command, also when it is replayed; 128 + N where signal N
+      ended it
   65  the key was used for another command, or for other arguments
   74  the command was run, and its result could not be stored
   75  it is running elsewhere (-E sets another code)
   76  the claim was lost while the command ran, to an operator or to another run
-  79  an earlier run fell silent and may have had an effect: see claimlock claims resolve --help
+  79  an earlier run fell silent and may have had an effect: see claimlock
+      claims resolve --help
   81  it was done, and its exit code is not kept
  126  the command could not be run
  127  the command was not found

@@ -9,8 +9,8 @@ use crate::config::{SettingsArgs, SettingsError};
 use crate::{app, telemetry};
 
 const EXAMPLES: &str = "\
-Each setting is taken from the first that gives it: its flag, its variable, the file, its default.
-An empty variable counts as not set. `claimlock config` prints what is in force.
+Each setting is taken from the first that gives it: its flag, its variable, the file, its default. An empty variable \
+counts as not set. `claimlock config` prints what is in force.
 
 Examples:
   With a server of its own, which keeps its files in the user's data folder:
@@ -22,7 +22,8 @@ Examples:
 
   In a container, with the URL and its password in a mounted secret:
     CLAIMLOCK_GRPC_ADDR=0.0.0.0:7420 CLAIMLOCK_HTTP_ADDR=0.0.0.0:7421 \\
-        CLAIMLOCK_REDIS_URL_FILE=/run/secrets/redis-url claimlock serve --log-format json
+        CLAIMLOCK_REDIS_URL_FILE=/run/secrets/redis-url \\
+        claimlock serve --log-format json
 
   With a file, started from what is in force now:
     claimlock config > claimlock.toml

@@ -21,12 +21,12 @@ Examples:
   The keys of one customer, for a program:
     claimlock claims ls --prefix 'customer-7/' -o json | jq -r .key
 
-They come in no order, and page by page: what is claimed or forgotten meanwhile may be listed or not. As JSON, each
+They come in no order, and page by page: what is claimed or forgotten meanwhile may be listed or not. As JSON, each \
 is one line, with the fields of ClaimInfo of the wire contract.
 
 ",
     exit::codes!(
-        "\
+        "
    0  listed, also where there are none
 "
     )

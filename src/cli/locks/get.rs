@@ -19,7 +19,7 @@ As JSON, it is the LockInfo of the wire contract.
 
 ",
     exit::codes!(
-        "\
+        "
    0  shown
   66  the lock is free
 "
