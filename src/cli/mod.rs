@@ -31,6 +31,7 @@ mod table;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -180,6 +181,14 @@ pub enum Error {
     /// Standard output does not take what is printed.
     #[error("cannot write to standard output: {0}")]
     Output(#[source] io::Error),
+    /// A folder does not take what is to be written there.
+    #[error("cannot write to {}: {source}", .folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The service failed.
     #[error(transparent)]
     App(#[from] app::Error),
@@ -231,6 +240,7 @@ impl Error {
             Self::Runtime(_)
             | Self::Telemetry(_)
             | Self::Output(_)
+            | Self::Folder { .. }
             | Self::Signals(_)
             | Self::App(_) => 1,
         }

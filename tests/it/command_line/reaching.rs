@@ -198,6 +198,16 @@ async fn every_subcommand_has_examples_and_pages() {
     for page in ["claimlock.1", "claimlock-once.1", "claimlock-renew-claim.1"] {
         assert!(shell.path("pages").join(page).exists(), "{page}");
     }
+    let once = std::fs::read_to_string(shell.path("pages").join("claimlock-once.1"));
+    let once = once.expect("a page");
+    for text in ["CLAIMLOCK_ENDPOINT", "is running elsewhere"] {
+        assert!(once.contains(text), "{text}: {once}");
+    }
+    std::fs::write(shell.path("file"), "").expect("a file where the folder would be");
+    let unwritable = shell.run("man --dir file/pages", &[]).await;
+    assert_eq!(unwritable.code, 1, "{unwritable:?}");
+    let what = "cannot write to file/pages: ";
+    assert!(unwritable.stderr.contains(what), "{unwritable:?}");
     for name in ["bash", "zsh", "fish"] {
         let script = shell.run(&format!("completions {name}"), &[]).await;
         assert!(script.stdout.contains("hold-at-least"), "{name}");
