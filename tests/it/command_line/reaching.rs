@@ -69,6 +69,10 @@ async fn a_service_that_is_not_there_is_told_with_the_reason() {
     let ran = nowhere().run("health --call-timeout 200ms", &[]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (69, ""), "{ran:?}");
     assert!(ran.stderr.contains("onnection refused"), "{ran:?}");
+    assert!(
+        ran.stderr.starts_with("claimlock: http://127.0.0.1:"),
+        "{ran:?}"
+    );
 }
 
 #[tokio::test]
