@@ -184,7 +184,7 @@ impl LockCommand {
             Err(error) => (Ended::NotStarted(error), None),
         };
         if matches!(ended, Ended::NotStarted(_) | Ended::Unseen(_)) {
-            note(ended.reason());
+            note(ended.told_of(&self.command));
         }
         // It may have been lost in the same moment in which the command ended.
         let loss = loss.or_else(|| held.loss());

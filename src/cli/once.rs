@@ -192,7 +192,7 @@ impl Once {
         let started = Running::start(&self.command, &variables, OutputGoes::Here);
         let mut running = match started {
             Ok(running) => running,
-            Err(error) => return Ok(give_up(claim, &Ended::NotStarted(error)).await),
+            Err(error) => return Ok(self.give_up(claim, &Ended::NotStarted(error)).await),
         };
         let limit = if self.no_output { 0 } else { self.max_output };
         let captured = Captured::start(running.take_output(), limit);
@@ -207,7 +207,7 @@ impl Once {
             Ended::With(status) => status.success() || self.keep_failure,
         };
         if !done {
-            return Ok(give_up(claim, &ended).await);
+            return Ok(self.give_up(claim, &ended).await);
         }
         if captured.is_too_much && !self.no_output {
             note(format_args!(
@@ -247,6 +247,29 @@ impl Once {
                 })
             }
         }
+    }
+
+    /// The command had no success: the next run may try, as the policy of the claim says where this one may have had an
+    /// effect.
+    async fn give_up(&self, claim: Claim, ended: &Ended) -> ExitCode {
+        let effect = match ended {
+            Ended::NotStarted(_) => {
+                note(ended.told_of(&self.command));
+                Effect::None
+            }
+            Ended::Unseen(_) => {
+                note(ended.told_of(&self.command));
+                Effect::Unknown
+            }
+            Ended::With(_) => Effect::Unknown,
+        };
+        let abandoned = claim.abandon(effect, &ended.reason()).await;
+        if let Err(failure) = abandoned {
+            note(format_args!(
+                "the claim could not be given up, and stands until its lease ends: {failure}"
+            ));
+        }
+        command::code(ended)
     }
 
     fn refused(&self, refused: &Attempt) -> Result<ExitCode, Error> {
@@ -291,29 +314,6 @@ fn runs(key: &str, in_flight: &InFlight) -> String {
         "" => format!("{key} is running elsewhere"),
         holder => format!("{key} is running elsewhere ({holder})"),
     }
-}
-
-/// The command had no success: the next run may try, as the policy of the claim says where this one may have had an
-/// effect.
-async fn give_up(claim: Claim, ended: &Ended) -> ExitCode {
-    let effect = match ended {
-        Ended::NotStarted(_) => {
-            note(ended.reason());
-            Effect::None
-        }
-        Ended::Unseen(_) => {
-            note(ended.reason());
-            Effect::Unknown
-        }
-        Ended::With(_) => Effect::Unknown,
-    };
-    let abandoned = claim.abandon(effect, &ended.reason()).await;
-    if let Err(failure) = abandoned {
-        note(format_args!(
-            "the claim could not be given up, and stands until its lease ends: {failure}"
-        ));
-    }
-    command::code(ended)
 }
 
 fn replay_it(replay: Replay) -> Result<ExitCode, Error> {
