@@ -38,8 +38,10 @@ ENV CLAIMLOCK_GRPC_ADDR=0.0.0.0:7420 \
     CLAIMLOCK_HTTP_ADDR=0.0.0.0:7421
 EXPOSE 7420 7421
 USER 65532:65532
-# No HEALTHCHECK: nothing in here could ask. Let the orchestrator ask for /readyz and /healthz on
-# 7421, or the gRPC health service on 7420.
+# Asks at CLAIMLOCK_ENDPOINT, port 7420 in here unless set otherwise: set it along with another CLAIMLOCK_GRPC_ADDR. An
+# orchestrator asks for /readyz and /healthz on 7421, or the gRPC health service on 7420, without a process for each.
+HEALTHCHECK --interval=10s --timeout=3s --start-period=10s \
+    CMD ["/claimlock", "health", "--call-timeout", "2s"]
 ENTRYPOINT ["/claimlock"]
 CMD ["serve"]
 

@@ -26,7 +26,7 @@ run: ## Builds, and serves on a Redis of its own. ARGS go to `claimlock serve`.
 	@scripts/try-next.sh
 	@exec cargo run --release --locked --quiet -- serve $(ARGS)
 
-test: test-needs fmt layers rules proto-lint deny clippy unit ## Runs every check and every test, as CI does.
+test: test-needs fmt layers rules proto-lint deny clippy doc unit ## Runs every check and every test, as CI does.
 
 test-needs:
 	@$(needs) build rustfmt clippy redis-server faketime promtool node cargo-deny

@@ -9,10 +9,10 @@ Claimlock serves until Ctrl-C. Its first line says where: unless set otherwise, 
 
   curl http://127.0.0.1:7421/readyz
 
-A first claim (needs Node.js with npm; make the same call twice, and the second is told that it is in flight):
+A first claim (make the same call twice, and the second is told that it is in flight):
 
-  npx --yes @bufbuild/buf@1.75.0 curl --protocol grpc --http2-prior-knowledge \
-    --data '{"key": "try-1", "operation": "POST /v1/charges"}' \
-    http://127.0.0.1:7420/claimlock.v1.CoordinationService/Claim
+  target/release/claimlock claim try-1 --operation 'POST /v1/charges'
+
+More is in docs/first-five-minutes.md.
 
 HINT

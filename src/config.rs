@@ -224,7 +224,7 @@ impl SettingsArgs {
 #[derive(Args)]
 pub struct AllSettingsArgs {
     /// A TOML file with any of the settings of claimlock serve, each under its flag's name without the leading
-    /// dashes, and with those of its clients in the table [client] [default: none]
+    /// dashes, and with those of its clients in the table `[client]` [default: none]
     #[arg(
         long,
         value_name = "PATH",

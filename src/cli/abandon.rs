@@ -16,7 +16,7 @@ const HELP: &str = concat!(
 Examples:
   The card was declined before anything was charged, so the next try may do it:
     claimlock abandon \"order-$ID\" --token \"$token\" --effect none \\
-        --reason declined
+      --reason declined
 
   The connection broke half-way, and nobody knows:
     claimlock abandon \"order-$ID\" --token \"$token\" --effect unknown
@@ -25,7 +25,8 @@ Prints the AbandonResponse of the wire contract. A call that is repeated gets th
 
 ",
     exit::codes!(
-        "   0  abandoned
+        "
+   0  abandoned
   76  lost: this token does not hold the claim
 "
     )

@@ -26,7 +26,8 @@ claimlock lock.
 
 ",
     exit::codes!(
-        "   0  acquired
+        "
+   0  acquired
   75  held by somebody else
   76  lost: the token is spent
 "

@@ -21,17 +21,18 @@ Examples:
   A script that does its work once, and may be killed anywhere:
     token=$(uuidgen)
     claimlock claim \"order-$ID\" --token \"$token\" && charge &&
-        claimlock complete \"order-$ID\" --token \"$token\"
+      claimlock complete \"order-$ID\" --token \"$token\"
 
   With the request's body, so that the same key with another body is told:
-    claimlock claim \"$KEY\" --token \"$token\" \\
-        --operation 'POST /v1/charges' --json-body request.json
+    claimlock claim \"$KEY\" --token \"$token\" --operation 'POST /v1/charges' \\
+      --json-body request.json
 
 Prints the ClaimResponse of the wire contract. For a command to be run once, see claimlock once.
 
 ",
     exit::codes!(
-        "   0  claimed: the work is yours. All else is not
+        "
+   0  claimed: the work is yours. All else is not
   65  mismatch: the key was used for another request
   75  in flight: somebody else does it
   76  lost: the token is spent

@@ -16,11 +16,11 @@ use super::{Error, exit};
 
 const HELP: &str = "\
 Examples:
-  What waits for a decision, all there is to know of one, and the decision:
+  What waits for somebody to decide, one in full, and the decision:
     claimlock claims ls --state uncertain
     claimlock claims get order-1001
     claimlock claims resolve order-1001 --forget \\
-        --reason 'not charged, see bank ref 88'";
+      --reason 'not charged, see bank ref 88'";
 
 /// Look at claims, and settle those whose holders no longer do
 #[derive(Args)]

@@ -19,7 +19,7 @@ use tokio::process::{Child, ChildStderr, ChildStdout};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::exit;
-use super::output::note;
+use super::output::{note, printable};
 use super::signals::{Received, Signals};
 
 /// How often it is looked whether what a command left behind has ended.
@@ -74,6 +74,21 @@ impl Ended {
             Self::NotStarted(error) if error.kind() == io::ErrorKind::NotFound => exit::NOT_FOUND,
             Self::NotStarted(_) => exit::CANNOT_RUN,
             Self::Unseen(_) => exit::DEFECT,
+        }
+    }
+
+    /// For whoever ran it: `line` is known to nobody else.
+    pub(super) fn told_of(&self, line: &CommandLine) -> String {
+        match self {
+            Self::NotStarted(error) => {
+                let program = line.argv[0].to_string_lossy();
+                format!(
+                    "{} could not be started: {}",
+                    printable(&program),
+                    plain(error)
+                )
+            }
+            Self::With(_) | Self::Unseen(_) => self.reason(),
         }
     }
 

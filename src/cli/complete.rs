@@ -22,13 +22,14 @@ Examples:
 
   With the response that later claims get:
     claimlock complete \"$KEY\" --token \"$token\" --status 201 \\
-        --header 'content-type: application/json' --body answer.json
+      --header 'content-type: application/json' --body answer.json
 
 Prints the CompleteResponse of the wire contract. A call that is repeated changes nothing more.
 
 ",
     exit::codes!(
-        "   0  completed
+        "
+   0  completed
   76  lost: this token does not hold the claim, and nothing was stored
 "
     )

@@ -10,9 +10,8 @@ use super::{Error, output};
 const HELP: &str = "\
 Examples:
   bash, for one user:
-    mkdir -p ~/.local/share/bash-completion/completions
     claimlock completions bash \\
-        > ~/.local/share/bash-completion/completions/claimlock
+      > ~/.local/share/bash-completion/completions/claimlock
 
   zsh, in a folder of $fpath:
     claimlock completions zsh > ~/.zfunc/_claimlock

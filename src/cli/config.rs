@@ -19,7 +19,7 @@ Examples:
   Check a file; the exit code is 2 where a setting is wrong:
     claimlock config --config claimlock.toml > /dev/null";
 
-/// Print the settings that are in force, as a file for --config, with passwords hidden.
+/// Print the settings of claimlock serve that are in force, as a file for --config, with passwords hidden
 #[derive(Args)]
 #[command(after_help = EXAMPLES)]
 pub(super) struct Config {

@@ -27,19 +27,20 @@ Examples:
 
   In a pipeline, where a warning is a fault too:
     claimlock doctor --strict -o json |
-        jq -r '.checks[] | select(.level != \"ok\") | .finding'
+      jq -r '.checks[] | select(.level != \"ok\") | .finding'
 
-Looks at the store that claimlock serve would use with the same settings, and asks the service at --endpoint. To find \
-out what it may do, it writes to the store: keys of its own, which are gone within seconds. Each line is ok, warn or \
-FAIL, with what was found and what to do about it. No step waits for longer than --store-timeout, or a second, or \
---call-timeout.
+Looks at the store that claimlock serve would use with the same settings, and asks the service at --endpoint. To \
+find out what it may do, it writes to the store: keys of its own, which are gone within seconds. Each line is ok, \
+warn or FAIL, with what was found and what to do about it. No step waits for longer than --store-timeout, or a \
+second, or --call-timeout.
 
 ",
-    exit::codes!(
-        "   0  nothing failed; with --strict: nothing is to be warned of either
-  83  something failed
-"
-    )
+    "\
+Exit codes:
+   0  nothing failed; with --strict: nothing is to be warned of either
+  83  something failed, such as to reach the store or the service
+   1  this program failed
+   2  a flag, a setting or a value is wrong"
 );
 
 /// No question to the store is given less than this, so that a short timeout of the service's is no fault here.

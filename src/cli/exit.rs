@@ -53,14 +53,16 @@ pub(super) fn of_failure(failure: &Failure) -> u8 {
     }
 }
 
-/// The part of a help text that lists exit codes: those of the subcommand, then those of all.
+/// The part of a help text that lists exit codes: those of the subcommand, each on a line of its own after a line break,
+/// then those of all that call a service.
 macro_rules! codes {
     ($own:literal) => {
         concat!(
-            "Exit codes:\n",
+            "Exit codes:",
             $own,
             "  69  the service, or its store, could not be asked in time\n",
             "  77  the credential is missing, wrong or not for this, or a quota is used up\n",
+            "   1  this program failed\n",
             "   2  a flag, a setting or a value is wrong\n",
             "  70  a defect",
         )

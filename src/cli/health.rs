@@ -17,7 +17,8 @@ Examples:
 
 ",
     exit::codes!(
-        "   0  serving
+        "
+   0  serving
 "
     )
 );

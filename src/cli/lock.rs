@@ -22,23 +22,26 @@ Examples:
     claimlock lock nightly --if-held=skip -- make-report
 
   The same where clocks differ by up to a minute, and the job takes a second:
-    claimlock lock nightly --if-held=skip --hold-at-least 2m -- make-report
+    claimlock lock nightly-report --if-held=skip --hold-at-least 2m \\
+      -- make-report
 
-  Waiting for the lock, and telling the storage whose turn it is:
+  Waiting in turn, and telling the storage which turn it is:
     claimlock lock disk-7 --wait 5m -- \\
-        sh -c 'rewrite --fence \"$CLAIMLOCK_FENCING_TOKEN\" /mnt/7'
+      sh -c 'rewrite --fence \"$CLAIMLOCK_FENCING_TOKEN\" /mnt/7'
 
   At most three at once:
-    claimlock lock films --shared --max-holders 3 --wait 1h -- transcode film.mkv
+    claimlock lock transcode --shared --max-holders 3 --wait 1h -- \\
+      transcode film.mkv
 
-The command finds CLAIMLOCK_RESOURCE, CLAIMLOCK_FENCING_TOKEN and CLAIMLOCK_TOKEN in its environment. When \
-the lock is lost it gets SIGTERM, and SIGKILL --kill-after later; so that nobody else gets in before that, the \
-lock stays taken for --lock-delay after its lease ended. Only a check of the fencing token at the resource \
-itself protects against a command that was paused for longer.
+The command finds CLAIMLOCK_RESOURCE, CLAIMLOCK_FENCING_TOKEN and CLAIMLOCK_TOKEN in its environment. When the lock \
+is lost it gets SIGTERM, and SIGKILL --kill-after later; so that nobody else gets in before that, the lock stays \
+taken for --lock-delay after its lease ended. Only a check of the fencing token at the resource itself protects \
+against a command that was paused for longer.
 
 ",
     exit::codes!(
-        "   *  that of the command; 128 + N where signal N ended it
+        "
+   *  that of the command; 128 + N where signal N ended it
   75  held by somebody else (-E sets another code; 0 with --if-held=skip)
   76  the lock was lost while the command ran
  126  the command could not be run
@@ -187,7 +190,7 @@ impl LockCommand {
             Err(error) => (Ended::NotStarted(error), None),
         };
         if matches!(ended, Ended::NotStarted(_) | Ended::Unseen(_)) {
-            note(ended.reason());
+            note(ended.told_of(&self.command));
         }
         // It may have been lost in the same moment in which the command ended.
         let loss = loss.or_else(|| held.loss());

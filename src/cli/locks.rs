@@ -21,7 +21,7 @@ Examples:
     claimlock locks ls
     claimlock locks get nightly-report
     claimlock locks release nightly-report \\
-        --reason 'node-a hangs in the kernel, rebooted'";
+      --reason 'node-a hangs in the kernel, rebooted'";
 
 /// Look at locks, and take them away from holders that do not release them
 #[derive(Args)]

@@ -30,7 +30,10 @@ impl Man {
             Some(dir) => {
                 std::fs::create_dir_all(&dir)
                     .and_then(|()| clap_mangen::generate_to(program, &dir))
-                    .map_err(Error::Output)?;
+                    .map_err(|source| Error::Folder {
+                        folder: dir,
+                        source,
+                    })?;
             }
             None => {
                 let mut page = Vec::new();

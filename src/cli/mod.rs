@@ -31,6 +31,7 @@ mod table;
 
 use std::ffi::OsString;
 use std::io::{self, IsTerminal, Write};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{ArgMatches, CommandFactory, FromArgMatches, Parser, Subcommand};
@@ -41,9 +42,9 @@ use crate::config::{SettingsError, hide_passwords};
 use crate::{app, telemetry};
 
 const HELP: &str = "\
-Run a service with claimlock serve; all other subcommands ask one, at http://127.0.0.1:7420 unless --endpoint, \
-CLAIMLOCK_ENDPOINT or endpoint in the table [client] of a --config file says otherwise. Each has examples, and \
-its exit codes, in its own --help.";
+Run a service with claimlock serve. The others ask one, at http://127.0.0.1:7420 unless --endpoint, \
+CLAIMLOCK_ENDPOINT or endpoint in the table [client] of a --config file says otherwise. Each has examples, and its \
+exit codes, in its own --help.";
 
 /// Idempotency keys and locks over gRPC, for services in any language.
 #[derive(Parser)]
@@ -180,6 +181,14 @@ pub enum Error {
     /// Standard output does not take what is printed.
     #[error("cannot write to standard output: {0}")]
     Output(#[source] io::Error),
+    /// A folder does not take what is to be written there.
+    #[error("cannot write to {}: {source}", .folder.display())]
+    Folder {
+        /// Which.
+        folder: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
     /// The service failed.
     #[error(transparent)]
     App(#[from] app::Error),
@@ -231,6 +240,7 @@ impl Error {
             Self::Runtime(_)
             | Self::Telemetry(_)
             | Self::Output(_)
+            | Self::Folder { .. }
             | Self::Signals(_)
             | Self::App(_) => 1,
         }
@@ -280,6 +290,59 @@ mod tests {
                 assert!(arg.is_hide_env_values_set(), "{flag}");
             }
         }
+    }
+
+    /// What a help text says below the flags, of every subcommand.
+    fn texts_below_the_flags(command: &clap::Command, into: &mut Vec<(String, String)>) {
+        let text = command.get_after_help().map(ToString::to_string);
+        into.push((command.get_name().to_owned(), text.unwrap_or_default()));
+        for inner in command.get_subcommands() {
+            texts_below_the_flags(inner, into);
+        }
+    }
+
+    #[test]
+    fn examples_can_be_copied_from_a_terminal_of_80_columns() {
+        let mut texts = Vec::new();
+        texts_below_the_flags(&command(), &mut texts);
+        for (name, text) in &texts {
+            for line in text.lines().filter(|line| line.starts_with(' ')) {
+                // A longer one is broken by the help, in the middle of a command.
+                assert!(line.chars().count() <= 80, "{name}: {line}");
+            }
+            // A paragraph is one line: the help breaks it, and a break of ours would come on top.
+            let lines: Vec<_> = text.lines().collect();
+            for pair in lines.windows(2) {
+                let starts = |line: &str| line.starts_with(|first: char| !first.is_whitespace());
+                assert!(!(starts(pair[0]) && starts(pair[1])), "{name}: {pair:?}");
+            }
+        }
+        let without_examples = texts
+            .iter()
+            .filter(|(_, text)| !text.contains("Examples:\n"));
+        let names: Vec<_> = without_examples.map(|(name, _)| name.as_str()).collect();
+        assert_eq!(names, ["claimlock"]);
+    }
+
+    #[test]
+    fn exit_codes_stand_in_a_column() {
+        let mut texts = Vec::new();
+        texts_below_the_flags(&command(), &mut texts);
+        let lists = texts.iter().filter_map(|(name, text)| {
+            let (_, codes) = text.split_once("Exit codes:\n")?;
+            Some((name, codes))
+        });
+        let mut seen = 0;
+        for (name, codes) in lists {
+            seen += 1;
+            for line in codes.lines() {
+                let (code, rest) = line.split_at(4);
+                let code = code.trim_start();
+                let is_code = code == "*" || code.is_empty() || code.parse::<u8>().is_ok();
+                assert!(is_code && rest.starts_with("  "), "{name}: {line:?}");
+            }
+        }
+        assert!(seen > 10, "{seen}");
     }
 
     #[test]

@@ -32,21 +32,24 @@ Examples:
   A deployment step that every pod tries, and that all wait for:
     claimlock once \"migrate-$VERSION\" --wait 10m -- ./migrate.sh
 
-The command finds CLAIMLOCK_KEY, CLAIMLOCK_ATTEMPT (1 for the first), CLAIMLOCK_TAKEN_OVER (1 where an earlier \
-run may have had an effect, else 0), CLAIMLOCK_FENCING_TOKEN and CLAIMLOCK_TOKEN in its environment.
+The command finds CLAIMLOCK_KEY, CLAIMLOCK_ATTEMPT (1 for the first), CLAIMLOCK_TAKEN_OVER (1 where an earlier run \
+may have had an effect, else 0), CLAIMLOCK_FENCING_TOKEN and CLAIMLOCK_TOKEN in its environment.
 
-A command that ends with 0 is done: its exit code and what it printed are stored, and the next time printed \
-again without running it. One that ends otherwise is run again the next time. What it prints goes through as \
-it comes, and is stored when it ends.
+A command that ends with 0 is done: its exit code and what it printed are stored, and the next time printed again \
+without running it. One that ends otherwise is run again the next time. What it prints goes through as it comes, and \
+is stored when it ends.
 
 ",
     exit::codes!(
-        "   *  that of the command, also when replayed; 128 + N where signal N ended it
+        "
+   *  that of the command, also when it is replayed; 128 + N where signal N
+      ended it
   65  the key was used for another command, or for other arguments
   74  the command was run, and its result could not be stored
   75  it is running elsewhere (-E sets another code)
-  76  the claim was lost while the command ran, to an operator or another run
-  79  an earlier run may have had an effect: see claimlock claims resolve --help
+  76  the claim was lost while the command ran, to an operator or to another run
+  79  an earlier run fell silent and may have had an effect: see claimlock
+      claims resolve --help
   81  it was done, and its exit code is not kept
  126  the command could not be run
  127  the command was not found
@@ -189,7 +192,7 @@ impl Once {
         let started = Running::start(&self.command, &variables, OutputGoes::Here);
         let mut running = match started {
             Ok(running) => running,
-            Err(error) => return Ok(give_up(claim, &Ended::NotStarted(error)).await),
+            Err(error) => return Ok(self.give_up(claim, &Ended::NotStarted(error)).await),
         };
         let limit = if self.no_output { 0 } else { self.max_output };
         let captured = Captured::start(running.take_output(), limit);
@@ -204,7 +207,7 @@ impl Once {
             Ended::With(status) => status.success() || self.keep_failure,
         };
         if !done {
-            return Ok(give_up(claim, &ended).await);
+            return Ok(self.give_up(claim, &ended).await);
         }
         if captured.is_too_much && !self.no_output {
             note(format_args!(
@@ -244,6 +247,29 @@ impl Once {
                 })
             }
         }
+    }
+
+    /// The command had no success: the next run may try, as the policy of the claim says where this one may have had an
+    /// effect.
+    async fn give_up(&self, claim: Claim, ended: &Ended) -> ExitCode {
+        let effect = match ended {
+            Ended::NotStarted(_) => {
+                note(ended.told_of(&self.command));
+                Effect::None
+            }
+            Ended::Unseen(_) => {
+                note(ended.told_of(&self.command));
+                Effect::Unknown
+            }
+            Ended::With(_) => Effect::Unknown,
+        };
+        let abandoned = claim.abandon(effect, &ended.reason()).await;
+        if let Err(failure) = abandoned {
+            note(format_args!(
+                "the claim could not be given up, and stands until its lease ends: {failure}"
+            ));
+        }
+        command::code(ended)
     }
 
     fn refused(&self, refused: &Attempt) -> Result<ExitCode, Error> {
@@ -288,29 +314,6 @@ fn runs(key: &str, in_flight: &InFlight) -> String {
         "" => format!("{key} is running elsewhere"),
         holder => format!("{key} is running elsewhere ({holder})"),
     }
-}
-
-/// The command had no success: the next run may try, as the policy of the claim says where this one may have had an
-/// effect.
-async fn give_up(claim: Claim, ended: &Ended) -> ExitCode {
-    let effect = match ended {
-        Ended::NotStarted(_) => {
-            note(ended.reason());
-            Effect::None
-        }
-        Ended::Unseen(_) => {
-            note(ended.reason());
-            Effect::Unknown
-        }
-        Ended::With(_) => Effect::Unknown,
-    };
-    let abandoned = claim.abandon(effect, &ended.reason()).await;
-    if let Err(failure) = abandoned {
-        note(format_args!(
-            "the claim could not be given up, and stands until its lease ends: {failure}"
-        ));
-    }
-    command::code(ended)
 }
 
 fn replay_it(replay: Replay) -> Result<ExitCode, Error> {

@@ -17,12 +17,13 @@ Examples:
   A lock that claimlock acquire got with this token:
     claimlock release backup --token \"$token\"
 
-Prints the ReleaseLockResponse of the wire contract. A call that is repeated gets the same answer. To take a \
-lock away from another holder, see claimlock locks release.
+Prints the ReleaseLockResponse of the wire contract. A call that is repeated gets the same answer. To take a lock \
+away from another holder, see claimlock locks release.
 
 ",
     exit::codes!(
-        "   0  released
+        "
+   0  released
   76  lost: this token did not hold the lock; whoever holds it now keeps it
 "
     )

@@ -21,16 +21,16 @@ Examples:
   Five more minutes for a lock:
     claimlock renew lock backup --token \"$token\" --lease 5m
 
-  From inside a command under claimlock once: how far it has come, for whoever
-  takes over:
+  Inside a command of claimlock once: how far it has come, for who takes over:
     claimlock renew claim \"$CLAIMLOCK_KEY\" --token \"$CLAIMLOCK_TOKEN\" \\
-        --checkpoint progress.txt
+      --checkpoint progress.txt
 
 Prints the RenewLockResponse or RenewClaimResponse of the wire contract. A lease never gets shorter.
 
 ",
     exit::codes!(
-        "   0  renewed
+        "
+   0  renewed
   76  lost: this token does not hold it any more
 "
     )
@@ -52,6 +52,7 @@ enum What {
 
 /// Extend the lease on a claim
 #[derive(Args)]
+#[command(after_help = HELP)]
 struct RenewClaim {
     /// The idempotency key
     key: String,
@@ -81,6 +82,7 @@ struct RenewClaim {
 
 /// Extend the lease on a lock
 #[derive(Args)]
+#[command(after_help = HELP)]
 struct RenewLock {
     /// What is locked
     name: String,

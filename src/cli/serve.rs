@@ -9,8 +9,8 @@ use crate::config::{SettingsArgs, SettingsError};
 use crate::{app, telemetry};
 
 const EXAMPLES: &str = "\
-Each setting is taken from the first that gives it: its flag, its variable, the file, its default.
-An empty variable counts as not set. `claimlock config` prints what is in force.
+Each setting is taken from the first that gives it: its flag, its variable, the file, its default. An empty variable \
+counts as not set. `claimlock config` prints what is in force.
 
 Examples:
   With a server of its own, which keeps its files in the user's data folder:

@@ -49,7 +49,7 @@ impl fmt::Debug for ClientSettings {
 /// The flags and variables of these settings, for each subcommand that asks a service.
 #[derive(Args)]
 pub struct ClientArgs {
-    /// A TOML file whose table [client] has any of these settings, each under its flag's name
+    /// A TOML file whose table `[client]` has any of these settings, each under its flag's name
     /// without the leading dashes: endpoint = "http://claimlock:7420" [default: none]
     #[arg(
         long,

@@ -67,7 +67,7 @@ pub(super) struct Given {
     )]
     pub(super) grpc_addr: Option<Text>,
 
-    /// Where health checks are answered over HTTP; port 0 takes a free one [default:
+    /// Where health checks and metrics are answered over HTTP; port 0 takes a free one [default:
     /// 127.0.0.1:7421]
     #[arg(
         long,

@@ -160,8 +160,8 @@ impl Client {
             metadata.insert("traceparent", traceparent.clone());
         }
         match tokio::time::timeout_at(limit.into(), send(self.channel(), request)).await {
-            Ok(answer) => answer.map_err(Failure::from),
-            Err(_) => Err(Failure::deadline_exceeded()),
+            Ok(answer) => answer.map_err(|status| Failure::at(self.endpoint(), status)),
+            Err(_) => Err(Failure::deadline_exceeded(self.endpoint())),
         }
     }
 }

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
 use tonic::metadata::{Ascii, MetadataValue};
-use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
+use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
 /// Together they find a service that is gone within five seconds.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -145,6 +145,10 @@ impl Client {
     pub async fn health(&self) -> Result<crate::call::Health, crate::Failure> {
         let limit = crate::time::later(Instant::now(), self.call_timeout);
         self.check_health(limit).await
+    }
+
+    pub(crate) fn endpoint(&self) -> &Uri {
+        self.shared.endpoint.uri()
     }
 
     pub(crate) fn channel(&self) -> Channel {

@@ -2,6 +2,7 @@
 
 use std::error::Error as _;
 use std::time::Duration;
+use tonic::transport::Uri;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
@@ -33,7 +34,7 @@ pub enum FailureKind {
 
 /// A call that failed. An outcome that is to be expected is no failure.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("{message}")]
+#[error("{}{message}", .endpoint.as_ref().map(|endpoint| format!("{endpoint}: ")).unwrap_or_default())]
 pub struct Failure {
     /// What kind it is.
     pub kind: FailureKind,
@@ -43,6 +44,8 @@ pub struct Failure {
     pub reason: String,
     /// When it may be worth trying again.
     pub retry_after: Option<Duration>,
+    /// Where the service was looked for, where nothing was heard of it.
+    pub endpoint: Option<String>,
     /// The status as it came.
     #[source]
     pub status: Status,
@@ -83,8 +86,22 @@ impl Failure {
         ))
     }
 
-    pub(crate) fn deadline_exceeded() -> Self {
-        Self::from(Status::deadline_exceeded("no answer came in time"))
+    /// Of a call to this endpoint that was not answered in time.
+    pub(crate) fn deadline_exceeded(endpoint: &Uri) -> Self {
+        let status = Status::deadline_exceeded("no answer came in time");
+        Self {
+            endpoint: Some(without_user(endpoint)),
+            ..Self::from(status)
+        }
+    }
+
+    /// Of a call to this endpoint.
+    pub(crate) fn at(endpoint: &Uri, status: Status) -> Self {
+        let is_unheard = is_of_transport(&status);
+        Self {
+            endpoint: is_unheard.then(|| without_user(endpoint)),
+            ..Self::from(status)
+        }
     }
 }
 
@@ -106,6 +123,7 @@ impl From<Status> for Failure {
             message,
             reason,
             retry_after,
+            endpoint: None,
             status,
             is_of_a_repeat: false,
         }
@@ -129,6 +147,14 @@ fn kind(status: &Status, reason: &str) -> FailureKind {
         }
         _ => FailureKind::Defect,
     }
+}
+
+/// A name or a password before the host is nobody's business.
+fn without_user(endpoint: &Uri) -> String {
+    let scheme = endpoint.scheme_str().unwrap_or_default();
+    let host = endpoint.host().unwrap_or_default();
+    let port = endpoint.port().map(|port| format!(":{port}"));
+    format!("{scheme}://{host}{}", port.unwrap_or_default())
 }
 
 /// Whether the channel made it, and not the service: only then it has a source.

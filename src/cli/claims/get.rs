@@ -17,14 +17,15 @@ Examples:
 
   Whether a key is done, for a script:
     claimlock claims get order-1001 -o json |
-        jq -e '.state == \"CLAIM_STATE_COMPLETED\"'
+      jq -e '.state == \"CLAIM_STATE_COMPLETED\"'
 
-Nothing is shown of the request, the response and the checkpoint but their sizes. As JSON, it is the ClaimInfo of the \
-wire contract.
+Nothing is shown of the request, the response and the checkpoint but their sizes. As JSON, it is the ClaimInfo of \
+the wire contract.
 
 ",
     exit::codes!(
-        "   0  shown
+        "
+   0  shown
   66  nothing is known of the key
 "
     )

@@ -26,7 +26,8 @@ is one line, with the fields of ClaimInfo of the wire contract.
 
 ",
     exit::codes!(
-        "   0  listed, also where there are none
+        "
+   0  listed, also where there are none
 "
     )
 );

@@ -22,26 +22,27 @@ const HELP: &str = concat!(
 Examples:
   The bank says that the card was charged, so later claims get this answer:
     claimlock claims resolve order-1001 --complete --status 201 \\
-        --body answer.json --reason 'charged, see bank ref 88'
+      --body answer.json --reason 'charged, see bank ref 88'
 
   It was not, so the next claim may do it:
     claimlock claims resolve order-1001 --forget \\
-        --reason 'not charged, see bank ref 88'
+      --reason 'not charged, see bank ref 88'
 
   Without a terminal, the grant that was looked at:
     token=$(claimlock claims get order-1001 -o json | jq -r .fencingToken)
     claimlock claims resolve order-1001 --fencing-token \"$token\" --forget \\
-        --reason 'not charged'
+      --reason 'not charged, see bank ref 88'
 
 A claim with a live lease is left to its holder, and one that has moved on since it was looked at is left alone. The \
 reason goes to the service's audit log. Prints what it was before and what it is after.
 
 ",
     exit::codes!(
-        "   0  resolved
+        "
+   0  resolved
   66  nothing is known of the key
-  82  left as it is: it has moved on, its lease is live, there is no such
-      thing to do, or you said no
+  82  left as it is: it has moved on, its lease is live, there is no such thing
+      to do, or you said no
 "
     )
 );

@@ -19,7 +19,8 @@ As JSON, it is the LockInfo of the wire contract.
 
 ",
     exit::codes!(
-        "   0  shown
+        "
+   0  shown
   66  the lock is free
 "
     )

@@ -20,7 +20,7 @@ Examples:
 
   The locks of one kind that are held by a node that is gone, for a program:
     claimlock locks ls --prefix 'disk-' -o json |
-        jq -r 'select(.holders[]?.holder | startswith(\"node-b \")).resource'
+      jq -r 'select(.holders[]?.holder | startswith(\"node-b \")).resource'
 
 They come in no order, and page by page: what is acquired or released meanwhile may be listed or not. Ten holders of \
 each are looked at; claimlock locks get shows all. As JSON, each is one line, with the fields of LockInfo of the \
@@ -28,7 +28,8 @@ wire contract.
 
 ",
     exit::codes!(
-        "   0  listed, also where there are none
+        "
+   0  listed, also where there are none
 "
     )
 );

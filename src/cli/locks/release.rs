@@ -15,21 +15,22 @@ use super::{described, look, to_json};
 const HELP: &str = concat!(
     "\
 Examples:
-  A lock whose holder hangs and renews; it is shown, and you are asked:
+  A lock whose holder hangs and renews all the same; it is shown, you are asked:
     claimlock locks release nightly-report \\
-        --reason 'node-a hangs in the kernel, rebooted'
+      --reason 'node-a hangs in the kernel, rebooted'
 
   One of many holders, without a question:
     claimlock locks release transcode --fencing-token 1796058110114030 \\
-        --reason 'worker 3 is gone'
+      --reason 'worker 3 is gone'
 
-What the holder does meanwhile is not stopped: only a check of the fencing token at the resource itself keeps it out, \
-and the next token is higher than its own. A holder that ended needs no release: its lease runs out. The reason goes \
-to the service's audit log.
+What the holder does meanwhile is not stopped: only a check of the fencing token at the resource itself keeps it \
+out, and the next token is higher than its own. A holder that ended needs no release: its lease runs out. The reason \
+goes to the service's audit log.
 
 ",
     exit::codes!(
-        "   0  released
+        "
+   0  released
   66  the lock is free
   82  left as it is: nobody holds it with this fencing token, or you said no
 "

@@ -128,7 +128,7 @@ async fn a_command_that_cannot_be_run_leaves_the_lock_free() {
     assert_eq!(ran.code, 127);
     assert_eq!(
         ran.stderr,
-        "claimlock: the command could not be started: No such file or directory\n"
+        "claimlock: ./missing could not be started: No such file or directory\n"
     );
     assert_eq!(lock_info(&desk, "nightly").await, None);
 }

@@ -72,7 +72,7 @@ async fn a_command_that_could_not_be_started_had_no_effect() {
     assert_eq!(not_found.code, 127);
     assert_eq!(
         not_found.stderr,
-        "claimlock: the command could not be started: No such file or directory\n"
+        "claimlock: ./missing could not be started: No such file or directory\n"
     );
     let not_runnable = desk.shell.run("once job -- ./no-program", &[]).await;
     assert_eq!(not_runnable.code, 126);

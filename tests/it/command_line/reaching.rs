@@ -69,6 +69,10 @@ async fn a_service_that_is_not_there_is_told_with_the_reason() {
     let ran = nowhere().run("health --call-timeout 200ms", &[]).await;
     assert_eq!((ran.code, ran.stdout.as_str()), (69, ""), "{ran:?}");
     assert!(ran.stderr.contains("onnection refused"), "{ran:?}");
+    assert!(
+        ran.stderr.starts_with("claimlock: http://127.0.0.1:"),
+        "{ran:?}"
+    );
 }
 
 #[tokio::test]
@@ -198,6 +202,16 @@ async fn every_subcommand_has_examples_and_pages() {
     for page in ["claimlock.1", "claimlock-once.1", "claimlock-renew-claim.1"] {
         assert!(shell.path("pages").join(page).exists(), "{page}");
     }
+    let once = std::fs::read_to_string(shell.path("pages").join("claimlock-once.1"));
+    let once = once.expect("a page");
+    for text in ["CLAIMLOCK_ENDPOINT", "is running elsewhere"] {
+        assert!(once.contains(text), "{text}: {once}");
+    }
+    std::fs::write(shell.path("file"), "").expect("a file where the folder would be");
+    let unwritable = shell.run("man --dir file/pages", &[]).await;
+    assert_eq!(unwritable.code, 1, "{unwritable:?}");
+    let what = "cannot write to file/pages: ";
+    assert!(unwritable.stderr.contains(what), "{unwritable:?}");
     for name in ["bash", "zsh", "fish"] {
         let script = shell.run(&format!("completions {name}"), &[]).await;
         assert!(script.stdout.contains("hold-at-least"), "{name}");
