@@ -10,6 +10,7 @@ use super::{Error, output};
 const HELP: &str = "\
 Examples:
   bash, for one user:
+    mkdir -p ~/.local/share/bash-completion/completions
     claimlock completions bash \\
       > ~/.local/share/bash-completion/completions/claimlock
 

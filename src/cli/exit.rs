@@ -47,7 +47,9 @@ pub(super) fn of_failure(failure: &Failure) -> u8 {
     match failure.kind {
         FailureKind::Invalid => USAGE,
         FailureKind::Unauthenticated | FailureKind::Forbidden | FailureKind::Quota => NOT_ALLOWED,
-        FailureKind::Unavailable | FailureKind::DeadlineExceeded => UNAVAILABLE,
+        FailureKind::Unavailable | FailureKind::DeadlineExceeded | FailureKind::NotGrpc => {
+            UNAVAILABLE
+        }
         FailureKind::ResponseLost => RESPONSE_GONE,
         FailureKind::Unimplemented | FailureKind::Defect => DEFECT,
     }

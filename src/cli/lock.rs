@@ -25,7 +25,7 @@ Examples:
     claimlock lock nightly-report --if-held=skip --hold-at-least 2m \\
       -- make-report
 
-  Waiting in turn, and telling the storage which turn it is:
+  Waiting for the lock, and telling the storage whose turn it is:
     claimlock lock disk-7 --wait 5m -- \\
       sh -c 'rewrite --fence \"$CLAIMLOCK_FENCING_TOKEN\" /mnt/7'
 

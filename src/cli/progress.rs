@@ -16,7 +16,7 @@ impl Progress {
             return Self(ProgressBar::hidden());
         }
         let bar = ProgressBar::new_spinner();
-        let style = ProgressStyle::with_template("{spinner} {msg} ({elapsed})");
+        let style = ProgressStyle::with_template("{spinner} {msg}; waited {elapsed}");
         bar.set_style(style.expect("the template is well-formed"));
         Self(bar)
     }

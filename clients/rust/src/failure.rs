@@ -28,6 +28,8 @@ pub enum FailureKind {
     DeadlineExceeded,
     /// The service does not know the call: it is older than this client.
     Unimplemented,
+    /// What answers is no gRPC service: the HTTP port, or a proxy that does not know it.
+    NotGrpc,
     /// A defect in the service or here. What became of the call is unknown.
     Defect,
 }
@@ -97,7 +99,7 @@ impl Failure {
 
     /// Of a call to this endpoint.
     pub(crate) fn at(endpoint: &Uri, status: Status) -> Self {
-        let is_unheard = is_of_transport(&status);
+        let is_unheard = is_of_transport(&status) || is_no_grpc(&status);
         Self {
             endpoint: is_unheard.then(|| without_user(endpoint)),
             ..Self::from(status)
@@ -115,6 +117,8 @@ impl From<Status> for Failure {
         let kind = kind(&status, &reason);
         let message = if is_of_transport(&status) {
             with_causes(&status)
+        } else if is_no_grpc(&status) {
+            format!("what answers is no gRPC service: {}", status.message())
         } else {
             status.message().to_owned()
         };
@@ -139,6 +143,7 @@ fn kind(status: &Status, reason: &str) -> FailureKind {
         Code::Unavailable if reason == "RESPONSE_LOST" => FailureKind::ResponseLost,
         Code::Unavailable => FailureKind::Unavailable,
         Code::DeadlineExceeded => FailureKind::DeadlineExceeded,
+        _ if is_no_grpc(status) => FailureKind::NotGrpc,
         Code::Unimplemented => FailureKind::Unimplemented,
         _ if timed_out_here(status) => FailureKind::DeadlineExceeded,
         // The channel's own words for a connection that broke under a call.
@@ -160,6 +165,11 @@ fn without_user(endpoint: &Uri) -> String {
 /// Whether the channel made it, and not the service: only then it has a source.
 fn is_of_transport(status: &Status) -> bool {
     status.source().is_some()
+}
+
+/// What the channel makes of an HTTP answer without a status of gRPC.
+fn is_no_grpc(status: &Status) -> bool {
+    status.message().starts_with("grpc-status header missing")
 }
 
 fn timed_out_here(status: &Status) -> bool {

@@ -124,7 +124,7 @@ impl Cause {
         let words = &failure.message;
         match failure.kind {
             // As gRPC says it of a 404.
-            FailureKind::Unimplemented if words.contains("HTTP status") => return Self::NotGrpc,
+            FailureKind::NotGrpc => return Self::NotGrpc,
             FailureKind::Unimplemented => return Self::NotClaimlock,
             FailureKind::DeadlineExceeded => return Self::NoAnswer,
             FailureKind::Unauthenticated | FailureKind::Forbidden | FailureKind::Quota => {

@@ -76,6 +76,16 @@ async fn a_service_that_is_not_there_is_told_with_the_reason() {
 }
 
 #[tokio::test]
+async fn the_port_for_http_in_place_of_that_for_grpc_is_told_as_such() {
+    let desk = Desk::start().await;
+    let endpoint = format!("http://{}", desk.service.http);
+    let ran = desk.shell.run("health --endpoint", &[&endpoint]).await;
+    assert_eq!((ran.code, ran.stdout.as_str()), (69, ""), "{ran:?}");
+    let told = format!("claimlock: {endpoint}: what answers is no gRPC service");
+    assert!(ran.stderr.starts_with(&told), "{ran:?}");
+}
+
+#[tokio::test]
 async fn wrong_settings_are_told_before_anything_is_asked() {
     let shell = nowhere();
     for (line, word) in [
