@@ -56,6 +56,7 @@ pub fn start(settings: &LogSettings, traces: Option<&Traces>) -> Result<Telemetr
             },
             tls: traces.tls,
             timeout: traces.timeout,
+            kept: traces.kept,
         };
         Exporting::start(&collector, env!("CARGO_PKG_VERSION"))
     });
@@ -174,6 +175,7 @@ mod tests {
 
     /// What is logged meanwhile, line by line.
     fn logged(format: LogFormat, level: &str, events: impl FnOnce()) -> Vec<String> {
+        let _alone = trace::alone();
         let level = LogLevel::parse(level).expect("tests give valid levels");
         let written = Written::default();
         let writer = written.clone();
@@ -287,6 +289,7 @@ mod tests {
 
     /// How many spans are built by a call that asks Redis once, that of a library which carries it included.
     fn spans_of_a_call(subscriber: impl Subscriber + Send + Sync) -> usize {
+        let _alone = trace::alone();
         let built = Arc::<AtomicUsize>::default();
         let counting = Counting {
             inner: subscriber,
@@ -331,13 +334,13 @@ mod tests {
             assert_eq!(built, of_library, "{level}");
         }
         // Where they are, it is seen. (Of the call alone: the exporter is not found behind what counts, and so has no ids for it.)
-        let exporting = Exporting::nowhere();
+        let exporting = Exporting::nowhere(Some(0.0));
         assert_eq!(spans_of_a_call(logs("off", Some(&exporting))), 1);
     }
 
     #[test]
     fn what_the_libraries_say_at_their_most_verbose_is_not_even_looked_at() {
-        let exporting = Exporting::nowhere();
+        let exporting = Exporting::nowhere(Some(1.0));
         for exporting in [None, Some(&exporting)] {
             let hint = logs("warn", exporting).max_level_hint();
             // The audit's level, whatever the log's own.

@@ -43,7 +43,7 @@ impl fmt::Display for Warning {
 }
 
 /// Where OpenTelemetry's own variables have traces sent.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Traces {
     /// OTLP over gRPC; over HTTP otherwise.
     pub grpc: bool,
@@ -51,6 +51,8 @@ pub struct Traces {
     pub tls: bool,
     /// How long one batch may take.
     pub timeout: Duration,
+    /// Which share of the traces that no caller began is kept, with a sampler that otherwise does as the caller does.
+    pub kept: Option<f64>,
 }
 
 const PROTOCOLS: &str = "the protocols are grpc and http/protobuf; http/protobuf is used";
@@ -99,6 +101,20 @@ pub(super) fn traces(variable: impl Fn(&str) -> Option<String>) -> (Option<Trace
         grpc,
         tls: endpoint.to_ascii_lowercase().starts_with("https://"),
         timeout: Duration::from_millis(timeout.unwrap_or(10_000)),
+        kept: match variable("OTEL_TRACES_SAMPLER").as_deref() {
+            None | Some("parentbased_always_on") => Some(1.0),
+            Some("parentbased_always_off") => Some(0.0),
+            Some("parentbased_traceidratio") => {
+                let share =
+                    variable("OTEL_TRACES_SAMPLER_ARG").and_then(|share| share.parse().ok());
+                Some(
+                    share
+                        .filter(|share| (0.0..=1.0).contains(share))
+                        .unwrap_or(1.0),
+                )
+            }
+            Some(_) => None,
+        },
     };
     (Some(traces), warnings)
 }
@@ -186,6 +202,7 @@ mod tests {
             grpc,
             tls,
             timeout: Duration::from_secs(seconds),
+            kept: Some(1.0),
         };
         assert_eq!(traces_of(&[ENDPOINT]), (Some(on(false, false, 10)), vec![]));
         let of_traces_alone = [
@@ -203,6 +220,28 @@ mod tests {
             traces_of(&of_traces_alone),
             (Some(on(true, true, 2)), vec![])
         );
+    }
+
+    #[test]
+    fn a_share_of_the_traces_is_ours_to_keep_with_a_sampler_that_follows_the_caller() {
+        for (sampler, share, kept) in [
+            ("", "0.5", Some(1.0)),
+            ("parentbased_always_on", "0.5", Some(1.0)),
+            ("parentbased_always_off", "0.5", Some(0.0)),
+            ("parentbased_traceidratio", "0.01", Some(0.01)),
+            ("parentbased_traceidratio", "", Some(1.0)),
+            ("parentbased_traceidratio", "7", Some(1.0)),
+            ("always_on", "", None),
+            ("traceidratio", "0.01", None),
+        ] {
+            let sampling = [
+                ENDPOINT,
+                ("OTEL_TRACES_SAMPLER", sampler),
+                ("OTEL_TRACES_SAMPLER_ARG", share),
+            ];
+            let (traces, _) = traces_of(&sampling);
+            assert_eq!(traces.expect("they are on").kept, kept, "{sampler} {share}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Hands finished spans to a collector, by OTLP.
 //!
-//! The libraries read the standard variables `OTEL_…` for themselves: endpoint, headers, timeout, sampler, batches, resource.
+//! The libraries read the standard variables `OTEL_…` for themselves: endpoint, headers, timeout, batches, resource; of the
+//! samplers those that do not follow the caller.
 
 use super::span::SPANS;
 use opentelemetry::trace::TracerProvider as _;
@@ -12,14 +13,16 @@ use opentelemetry_otlp::{
 };
 use opentelemetry_sdk::Resource;
 use opentelemetry_sdk::error::{OTelSdkError, OTelSdkResult};
-use opentelemetry_sdk::trace::{BatchSpanProcessor, SdkTracerProvider, SpanData};
+use opentelemetry_sdk::trace::{BatchSpanProcessor, Sampler, SdkTracerProvider, SpanData};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Handle;
-use tracing::{Level, Subscriber};
+use tracing::level_filters::LevelFilter;
+use tracing::subscriber::Interest;
+use tracing::{Metadata, Subscriber};
 use tracing_subscriber::Layer;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::layer::{Context, Filter};
 use tracing_subscriber::registry::LookupSpan;
 
 /// How the collector is spoken to.
@@ -32,7 +35,7 @@ pub enum Protocol {
 }
 
 /// Where spans go.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Collector {
     /// How it is spoken to.
     pub protocol: Protocol,
@@ -40,6 +43,9 @@ pub struct Collector {
     pub tls: bool,
     /// How long one batch may take, if that was set.
     pub timeout: Duration,
+    /// Which share of the traces that no caller began is kept, and no trace that its caller does not keep. With none, the
+    /// library's sampler decides, which sees every call.
+    pub kept: Option<f64>,
 }
 
 /// Why spans cannot be exported.
@@ -55,7 +61,10 @@ pub enum ExportError {
 
 /// Exports what its layer sees. Cheap to clone.
 #[derive(Clone, Debug)]
-pub struct Exporting(SdkTracerProvider);
+pub struct Exporting {
+    provider: SdkTracerProvider,
+    seen: Seen,
+}
 
 impl Exporting {
     /// Starts; has to be called on the runtime.
@@ -94,17 +103,28 @@ impl Exporting {
             runtime: Handle::current(),
             works: AtomicBool::new(true),
         };
-        let provider = SdkTracerProvider::builder()
+        let mut provider = SdkTracerProvider::builder()
             .with_resource(resource(version))
-            .with_span_processor(BatchSpanProcessor::builder(on_runtime).build())
-            .build();
-        Ok(Self(provider))
+            .with_span_processor(BatchSpanProcessor::builder(on_runtime).build());
+        if collector.kept.is_some() {
+            // What is not kept is not even seen.
+            provider = provider.with_sampler(Sampler::ParentBased(Box::new(Sampler::AlwaysOn)));
+        }
+        Ok(Self {
+            provider: provider.build(),
+            seen: Seen {
+                kept: collector.kept,
+            },
+        })
     }
 
     /// Exports to nobody.
     #[cfg(test)]
-    pub(crate) fn nowhere() -> Self {
-        Self(SdkTracerProvider::builder().build())
+    pub(crate) fn nowhere(kept: Option<f64>) -> Self {
+        Self {
+            provider: SdkTracerProvider::builder().build(),
+            seen: Seen { kept },
+        }
     }
 
     /// Sees the spans of calls, and nothing else.
@@ -113,25 +133,62 @@ impl Exporting {
         S: Subscriber + for<'a> LookupSpan<'a>,
     {
         tracing_opentelemetry::layer()
-            .with_tracer(self.0.tracer("claimlock"))
+            .with_tracer(self.provider.tracer("claimlock"))
             .with_context_activation(false)
             .with_level(false)
             .with_location(false)
             .with_target(false)
             .with_threads(false)
             .with_tracked_inactivity(false)
-            .with_filter(Targets::new().with_target(SPANS, Level::INFO))
+            .with_filter(self.seen)
     }
 
     /// Hands over what is left, no longer than until `limit`, and ends.
     pub async fn finish(self, limit: Instant) {
         let left = limit.saturating_duration_since(Instant::now());
-        let ending = tokio::task::spawn_blocking(move || self.0.shutdown_with_timeout(left));
+        let ending = tokio::task::spawn_blocking(move || self.provider.shutdown_with_timeout(left));
         match tokio::time::timeout_at(limit.into(), ending).await {
             Ok(Ok(Ok(()))) => {}
             Ok(Ok(Err(error))) => tracing::warn!(%error, "the last spans were not exported"),
             Ok(Err(_)) | Err(_) => tracing::warn!("the last spans were not exported in time"),
         }
+    }
+}
+
+/// Which spans are built: none but those of calls and scripts, and of these none of a trace that is not kept. The sampler
+/// would say so too late, as a span costs most before it is asked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Seen {
+    kept: Option<f64>,
+}
+
+impl Seen {
+    /// Whether the span of a call is to be built, whose caller keeps its trace or does not, or began none.
+    pub(super) fn keeps(by_caller: Option<bool>) -> bool {
+        let kept = tracing::dispatcher::get_default(|all| all.downcast_ref::<Self>()?.kept);
+        match (kept, by_caller) {
+            (None, _) => true,
+            (Some(_), Some(kept)) => kept,
+            (Some(share), None) => share >= 1.0 || rand::random::<f64>() < share,
+        }
+    }
+}
+
+impl<S> Filter<S> for Seen {
+    fn enabled(&self, about: &Metadata<'_>, _: &Context<'_, S>) -> bool {
+        about.target() == SPANS
+    }
+
+    fn callsite_enabled(&self, about: &'static Metadata<'static>) -> Interest {
+        if about.target() == SPANS {
+            Interest::always()
+        } else {
+            Interest::never()
+        }
+    }
+
+    fn max_level_hint(&self) -> Option<LevelFilter> {
+        Some(LevelFilter::INFO)
     }
 }
 
@@ -187,6 +244,51 @@ impl opentelemetry_sdk::trace::SpanExporter for OnRuntime {
         // It is set before anything is exported.
         if let Some(exporter) = Arc::get_mut(&mut self.exporter) {
             exporter.set_resource(resource);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::{Arrival, Call};
+    use tracing_subscriber::layer::SubscriberExt as _;
+
+    const SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const NOT_SAMPLED: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-00";
+
+    #[test]
+    fn no_span_is_built_of_a_trace_that_is_not_kept() {
+        const CALLS: usize = 2000;
+        let _alone = crate::trace::alone();
+        for (kept, traceparent, expected) in [
+            (Some(1.0), None, CALLS..=CALLS),
+            (Some(0.0), None, 0..=0),
+            (Some(0.5), None, CALLS / 4..=CALLS * 3 / 4),
+            (Some(0.5), Some(SAMPLED), CALLS..=CALLS),
+            (Some(0.5), Some(NOT_SAMPLED), 0..=0),
+            // Then the sampler is asked, which has to see them.
+            (None, None, CALLS..=CALLS),
+            (None, Some(NOT_SAMPLED), CALLS..=CALLS),
+        ] {
+            let exporting = Exporting::nowhere(kept);
+            // As the program has it.
+            let subscriber: Box<dyn Subscriber + Send + Sync> =
+                Box::new(tracing_subscriber::registry().with(exporting.layer()));
+            let built = tracing::subscriber::with_default(subscriber, || {
+                let calls = (0..CALLS).map(|_| {
+                    Call::begin(Arrival {
+                        method: "Claim",
+                        traceparent,
+                        ..Arrival::default()
+                    })
+                });
+                calls.filter(Call::has_span).count()
+            });
+            assert!(
+                expected.contains(&built),
+                "{kept:?} {traceparent:?}: {built}"
+            );
         }
     }
 }

@@ -82,6 +82,12 @@ impl Call {
         self.0.own.is_some_and(|ids| ids.sampled)
     }
 
+    /// Whether a span was built for it.
+    #[cfg(test)]
+    fn has_span(&self) -> bool {
+        !self.0.span.is_disabled()
+    }
+
     /// What its layers noted.
     pub fn notes(&self) -> &Notes {
         &self.0.notes
@@ -196,4 +202,15 @@ pub fn carried<F: Future>(part: F) -> impl Future<Output = F::Output> {
 /// The trace of the current call, for a log line.
 pub fn current_id() -> Option<tracing::field::DisplayValue<TraceId>> {
     Some(tracing::field::display(Call::current()?.trace_id()?))
+}
+
+/// What is said at one place of the code is enabled for the whole process, as soon as one subscriber wants it. So tests
+/// that count what another is not to see have to be alone.
+#[cfg(test)]
+pub(crate) fn alone() -> std::sync::MutexGuard<'static, ()> {
+    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
+    // A test that failed leaves nothing behind that would harm the next.
+    ALONE
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner)
 }

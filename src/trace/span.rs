@@ -4,6 +4,7 @@
 //! They are built by `tracing` under a target of their own, which nothing but the exporter enables: without it none is
 //! built. No span is entered, so that no log line carries one about; who is whose child is said outright.
 
+use super::export::Seen;
 use super::parent::{SpanIds, TraceId};
 use opentelemetry::trace::{
     SpanContext, SpanId, Status, TraceContextExt as _, TraceFlags, TraceState,
@@ -34,6 +35,9 @@ pub struct Arrival<'a> {
 
 /// The span of a call, disabled where nobody exports it, and its ids where somebody does.
 pub(super) fn of_call(arrival: Arrival<'_>, caller: Option<SpanIds>) -> (Span, Option<SpanIds>) {
+    if !Seen::keeps(caller.map(|caller| caller.sampled)) {
+        return (Span::none(), None);
+    }
     let span = tracing::info_span!(
         target: SPANS,
         parent: None,

@@ -363,6 +363,25 @@ async fn what_the_caller_does_not_keep_is_not_exported() {
 }
 
 #[tokio::test]
+async fn what_the_caller_keeps_is_exported_whatever_share_of_the_other_traces_is() {
+    let redis = RedisServer::start().await;
+    let collector = Collector::start("grpc").await;
+    let mut variables = collector.variables();
+    variables.push(("OTEL_TRACES_SAMPLER", "parentbased_always_off".to_owned()));
+    let program = Program::serve_with(&variables, &redis.url(), &[]).await;
+    program.is_ready().await;
+    let mut client = program.coordination().await;
+    client.claim(claim("k", "a")).await.expect("a claim");
+    let kept = client.claim(traced(claim("k", "a"), "01")).await;
+    kept.expect("the same claim");
+    collector
+        .trace("the call", |call| call.span.name == CLAIM)
+        .await;
+    let spans = collector.spans();
+    assert!(spans.iter().all(|seen| seen.trace_id() == TRACE));
+}
+
+#[tokio::test]
 async fn the_standard_variables_decide_on_sampling_and_on_the_name() {
     let redis = RedisServer::start().await;
     let collector = Collector::start("grpc").await;
@@ -378,6 +397,10 @@ async fn the_standard_variables_decide_on_sampling_and_on_the_name() {
         variables(&[("OTEL_TRACES_SAMPLER", "always_off")]),
         variables(&[
             ("OTEL_TRACES_SAMPLER", "traceidratio"),
+            ("OTEL_TRACES_SAMPLER_ARG", "0"),
+        ]),
+        variables(&[
+            ("OTEL_TRACES_SAMPLER", "parentbased_traceidratio"),
             ("OTEL_TRACES_SAMPLER_ARG", "0"),
         ]),
     ];
