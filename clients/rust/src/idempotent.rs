@@ -1,9 +1,10 @@
 //! Work that is done once, and its result replayed.
 
-use crate::claim::{Attempt, Claim, Request, Response};
+use crate::claim::{Attempt, Claim};
 use crate::failure::Failure;
 use crate::lease::Loss;
 use crate::proto;
+use crate::request::{Request, Response};
 use crate::{Client, time};
 use std::fmt;
 use std::time::Duration;

@@ -43,15 +43,17 @@ mod idempotent;
 pub mod json;
 mod lease;
 mod lock;
+mod request;
 mod time;
 
 pub use call::Health;
-pub use claim::{Attempt, Claim, Policy, Request, Response};
+pub use claim::{Attempt, Claim};
 pub use client::{BadSettings, Client, Settings};
 pub use failure::{Failure, FailureKind};
 pub use idempotent::{Effect, Idempotency, IdempotentError, WorkError};
 pub use lease::{Loss, LossReason};
 pub use lock::{Acquisition, HeldLock, Lock, LockError, Mode};
+pub use request::{Policy, Request, Response};
 pub use time::to_wire as wire;
 
 /// A token that nobody else has: one for each execution, to be repeated on every retry of a call.
