@@ -1,5 +1,6 @@
 //! Claims: asking for one, and holding it while the work is done.
 
+use crate::asking::{DEFAULT_LEASE, GiveUp, Waiting};
 use crate::failure::Failure;
 use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal};
 use crate::proto::claim_response::Outcome;
@@ -9,13 +10,6 @@ use crate::{Client, Effect, time};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
-
-/// The longest that one call waits; a longer wait is made of several.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The service's own default.
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The pause between two questions, at least.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// What asking for a claim came to.
 #[derive(Debug)]
@@ -64,37 +58,27 @@ impl Client {
         if is_token_ours {
             message.claim_token = crate::new_token();
         }
-        // Another token may be that of work which is going on, and was only asked for again.
-        let give_up = GiveUp::armed(self, &message, is_token_ours);
-        let deadline = time::later(Instant::now(), request.wait);
+        let abandoning = abandon(self.clone(), unheard(&message));
+        let give_up = GiveUp::armed(self, is_token_ours, abandoning);
+        let wait = Waiting::for_at_most(request.wait);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
+            message.wait = wait.of_a_call();
             let sent = Instant::now();
             let answer = match self.claim(message.clone()).await {
                 Ok(answer) => answer,
-                Err(failure) => {
-                    if failure.nothing_happened() {
-                        give_up.disarm();
-                    }
-                    return Err(failure);
-                }
+                Err(failure) => return Err(give_up.after(failure)),
             };
             let attempt = match answer.outcome {
                 Some(Outcome::Claimed(claimed)) => {
                     give_up.disarm();
                     return Ok(Attempt::Claimed(Claim::new(self, message, claimed, sent)));
                 }
-                Some(Outcome::InFlight(in_flight)) => {
-                    let retry_after = time::from_wire(in_flight.retry_after).max(SHORTEST_PAUSE);
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if !left.is_zero() {
-                        waiting(&in_flight);
-                        tokio::time::sleep(retry_after.min(left)).await;
-                        continue;
-                    }
-                    Attempt::InFlight(in_flight)
+                Some(Outcome::InFlight(in_flight)) if !wait.is_over() => {
+                    waiting(&in_flight);
+                    wait.pause(in_flight.retry_after).await;
+                    continue;
                 }
+                Some(Outcome::InFlight(in_flight)) => Attempt::InFlight(in_flight),
                 Some(Outcome::Replay(replay)) => Attempt::Replay(replay),
                 Some(Outcome::Mismatch(mismatch)) => Attempt::Mismatch(mismatch),
                 Some(Outcome::Uncertain(uncertain)) => Attempt::Uncertain(uncertain),
@@ -107,40 +91,24 @@ impl Client {
     }
 }
 
-/// Abandons in the background what may have been granted to a call whose answer nobody got.
-struct GiveUp {
-    client: Client,
-    message: Option<proto::AbandonRequest>,
+/// Gives up what may have been granted by this claim; its work was not started.
+fn unheard(claim: &proto::ClaimRequest) -> proto::AbandonRequest {
+    let mut message = proto::AbandonRequest {
+        tenant: claim.tenant.clone(),
+        scope: claim.scope.clone(),
+        key: claim.key.clone(),
+        claim_token: claim.claim_token.clone(),
+        keep_checkpoint: true,
+        reason: "its caller gave up before it heard of the claim".to_owned(),
+        ..Default::default()
+    };
+    message.set_effect(AbandonEffect::None);
+    message
 }
 
-impl GiveUp {
-    fn armed(client: &Client, claim: &proto::ClaimRequest, is_armed: bool) -> Self {
-        let mut message = proto::AbandonRequest {
-            tenant: claim.tenant.clone(),
-            scope: claim.scope.clone(),
-            key: claim.key.clone(),
-            claim_token: claim.claim_token.clone(),
-            keep_checkpoint: true,
-            reason: "its caller gave up before it heard of the claim".to_owned(),
-            ..Default::default()
-        };
-        message.set_effect(AbandonEffect::None);
-        Self {
-            client: client.clone(),
-            message: is_armed.then_some(message),
-        }
-    }
-
-    fn disarm(mut self) {
-        self.message = None;
-    }
-}
-
-impl Drop for GiveUp {
-    fn drop(&mut self) {
-        if let Some(message) = self.message.take() {
-            self.client.abandon_in_background(message);
-        }
+async fn abandon(client: Client, message: proto::AbandonRequest) {
+    if let Err(failure) = client.abandon(message).await {
+        tracing::debug!(%failure, "a claim could not be abandoned");
     }
 }
 
@@ -355,30 +323,8 @@ impl Drop for Claim {
     fn drop(&mut self) {
         if !self.is_settled {
             let message = self.abandonment(Effect::Unknown, "its holder gave up in mid-work");
-            self.client.abandon_in_background(message);
-        }
-    }
-}
-
-impl Client {
-    /// A client whose calls end by then.
-    pub(crate) fn until(&self, limit: Instant) -> Self {
-        self.with_call_timeout(limit.saturating_duration_since(Instant::now()))
-    }
-
-    /// Where no runtime is left to do it, the lease bounds the claim.
-    fn abandon_in_background(&self, message: proto::AbandonRequest) {
-        let client = self.clone();
-        self.in_background(async move {
-            if let Err(failure) = client.abandon(message).await {
-                tracing::debug!(%failure, "a claim could not be abandoned");
-            }
-        });
-    }
-
-    pub(crate) fn in_background(&self, work: impl Future<Output = ()> + Send + 'static) {
-        if let Ok(runtime) = tokio::runtime::Handle::try_current() {
-            self.shared.background.spawn_on(work, &runtime);
+            let abandoning = abandon(self.client.clone(), message);
+            self.client.in_background(abandoning);
         }
     }
 }

@@ -34,6 +34,7 @@
 //!
 //! A [`Client`] is cheap to clone, connects at its first call, and belongs to the tokio runtime of that call.
 
+mod asking;
 mod call;
 mod claim;
 mod client;

@@ -1,5 +1,6 @@
 //! Locks: acquiring one, and holding it while the work is done.
 
+use crate::asking::{DEFAULT_LEASE, GiveUp, Waiting};
 use crate::failure::Failure;
 use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal};
 use crate::proto::acquire_lock_response::Outcome;
@@ -7,14 +8,6 @@ use crate::proto::{self, LockMode};
 use crate::{Client, time};
 use std::fmt;
 use std::time::{Duration, Instant};
-
-/// The longest that one call waits; a longer wait is made of several, so that a service which is away is told apart from
-/// a lock that is held. The token keeps its place between them.
-const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The service's own default.
-const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The pause between two questions, at least.
-const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -211,21 +204,15 @@ impl Client {
         if is_token_ours {
             message.lock_token = crate::new_token();
         }
-        // Another token may be that of work which is going on, and was only asked for again.
-        let give_up = GiveUp::armed(self, &message, is_token_ours);
-        let deadline = time::later(Instant::now(), lock.wait);
+        let releasing = release(self.clone(), release_of(&message));
+        let give_up = GiveUp::armed(self, is_token_ours, releasing);
+        let wait = Waiting::for_at_most(lock.wait);
         loop {
-            let left = deadline.saturating_duration_since(Instant::now());
-            message.wait = (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)));
+            message.wait = wait.of_a_call();
             let sent = Instant::now();
             let answer = match self.acquire_lock(message.clone()).await {
                 Ok(answer) => answer,
-                Err(failure) => {
-                    if failure.nothing_happened() {
-                        give_up.disarm();
-                    }
-                    return Err(failure);
-                }
+                Err(failure) => return Err(give_up.after(failure)),
             };
             match answer.outcome {
                 Some(Outcome::Acquired(acquired)) => {
@@ -233,15 +220,13 @@ impl Client {
                     let held = HeldLock::new(self, message, acquired, sent);
                     return Ok(Acquisition::Acquired(held));
                 }
-                Some(Outcome::Held(held)) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    if left.is_zero() {
-                        give_up.disarm();
-                        return Ok(Acquisition::Held(held));
-                    }
+                Some(Outcome::Held(held)) if !wait.is_over() => {
                     waiting(&held);
-                    let retry_after = time::from_wire(held.retry_after).max(SHORTEST_PAUSE);
-                    tokio::time::sleep(retry_after.min(left)).await;
+                    wait.pause(held.retry_after).await;
+                }
+                Some(Outcome::Held(held)) => {
+                    give_up.disarm();
+                    return Ok(Acquisition::Held(held));
                 }
                 Some(Outcome::Lost(lost)) => {
                     give_up.disarm();
@@ -251,14 +236,11 @@ impl Client {
             }
         }
     }
+}
 
-    fn release_in_background(&self, message: proto::ReleaseLockRequest) {
-        let client = self.clone();
-        self.in_background(async move {
-            if let Err(failure) = client.release_lock(message).await {
-                tracing::debug!(%failure, "a lock could not be released");
-            }
-        });
+async fn release(client: Client, message: proto::ReleaseLockRequest) {
+    if let Err(failure) = client.release_lock(message).await {
+        tracing::debug!(%failure, "a lock could not be released");
     }
 }
 
@@ -267,33 +249,6 @@ fn release_of(acquisition: &proto::AcquireLockRequest) -> proto::ReleaseLockRequ
         tenant: acquisition.tenant.clone(),
         resource: acquisition.resource.clone(),
         lock_token: acquisition.lock_token.clone(),
-    }
-}
-
-/// Releases in the background what may have been granted to a call whose answer nobody got.
-struct GiveUp {
-    client: Client,
-    message: Option<proto::ReleaseLockRequest>,
-}
-
-impl GiveUp {
-    fn armed(client: &Client, acquisition: &proto::AcquireLockRequest, is_armed: bool) -> Self {
-        Self {
-            client: client.clone(),
-            message: is_armed.then(|| release_of(acquisition)),
-        }
-    }
-
-    fn disarm(mut self) {
-        self.message = None;
-    }
-}
-
-impl Drop for GiveUp {
-    fn drop(&mut self) {
-        if let Some(message) = self.message.take() {
-            self.client.release_in_background(message);
-        }
     }
 }
 
@@ -391,7 +346,8 @@ impl HeldLock {
 impl Drop for HeldLock {
     fn drop(&mut self) {
         if self.kept.take().is_some() {
-            self.client.release_in_background(release_of(&self.message));
+            let releasing = release(self.client.clone(), release_of(&self.message));
+            self.client.in_background(releasing);
         }
     }
 }
