@@ -1,16 +1,50 @@
 //! A listing, page by page, printed as it comes.
 
-use claimlock_client::Failure;
+use claimlock_client::{Client, Failure};
+use clap::{ArgMatches, Args};
 use serde_json::Value;
 
 use super::Error;
-use super::output::{self, Format, note};
+use super::ask::Ask;
+use super::output::{self, Format, OutputForPeople, note};
 use super::table::Table;
 
 /// A page takes the service some milliseconds, and is far from the largest answer that a client takes.
 const PAGE: usize = 500;
 /// Where only a few are asked for, most of a page may be passed over.
 const SMALLEST_PAGE: usize = 50;
+
+/// What every list takes.
+#[derive(Args)]
+pub(super) struct ListArgs {
+    /// Those of every tenant, not of one
+    #[arg(long)]
+    pub(super) all_tenants: bool,
+
+    /// Only those whose names begin with this
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub(super) prefix: String,
+
+    /// No more than this many
+    #[arg(long, value_name = "COUNT")]
+    pub(super) limit: Option<usize>,
+
+    #[command(flatten)]
+    pub(super) output: OutputForPeople,
+
+    #[command(flatten)]
+    ask: Ask,
+}
+
+impl ListArgs {
+    pub(super) fn client(&self, matches: &ArgMatches) -> Result<Client, Error> {
+        if self.all_tenants {
+            self.ask.client_of_no_tenant(matches)
+        } else {
+            self.ask.client(matches)
+        }
+    }
+}
 
 /// A page as it came: what is on it, and where the next one starts.
 pub(super) struct Page<T> {

@@ -5,9 +5,7 @@ use std::process::ExitCode;
 use claimlock_client::proto::{ClaimInfo, ClaimState, ListClaimsRequest};
 use clap::{ArgMatches, Args};
 
-use super::super::ask::Ask;
-use super::super::listing::{Listing, Page};
-use super::super::output::OutputForPeople;
+use super::super::listing::{ListArgs, Listing, Page};
 use super::super::people::{age, text, told};
 use super::super::{Error, exit};
 use super::{StateArg, state, to_json};
@@ -36,40 +34,21 @@ is one line, with the fields of ClaimInfo of the wire contract.
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(super) struct Ls {
-    /// Those of every tenant, not of one
-    #[arg(long)]
-    all_tenants: bool,
-
     /// Only those in this state
     #[arg(long, value_name = "STATE")]
     state: Option<StateArg>,
 
-    /// Only those whose keys begin with this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    prefix: String,
-
-    /// No more than this many
-    #[arg(long, value_name = "COUNT")]
-    limit: Option<usize>,
-
     #[command(flatten)]
-    output: OutputForPeople,
-
-    #[command(flatten)]
-    ask: Ask,
+    list: ListArgs,
 }
 
 impl Ls {
     pub(super) async fn run(self, matches: &ArgMatches) -> Result<ExitCode, Error> {
-        let client = if self.all_tenants {
-            self.ask.client_of_no_tenant(matches)?
-        } else {
-            self.ask.client(matches)?
-        };
+        let client = self.list.client(matches)?;
         let state = self.state.map_or(ClaimState::Unspecified, Into::into);
         let listing = Listing {
-            format: self.output.format,
-            limit: self.limit,
+            format: self.list.output.format,
+            limit: self.list.limit,
             what: "claims",
             header: vec![
                 "KEY", "SCOPE", "TENANT", "STATE", "ATTEMPT", "LEASE", "AGE", "HOLDER",
@@ -79,8 +58,8 @@ impl Ls {
         };
         let page = async |page_size, page_token| {
             let request = ListClaimsRequest {
-                all_tenants: self.all_tenants,
-                key_prefix: self.prefix.clone(),
+                all_tenants: self.list.all_tenants,
+                key_prefix: self.list.prefix.clone(),
                 state: state.into(),
                 page_size,
                 page_token,

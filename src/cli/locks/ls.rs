@@ -5,9 +5,7 @@ use std::process::ExitCode;
 use claimlock_client::proto::{ListLocksRequest, LockInfo};
 use clap::{ArgMatches, Args};
 
-use super::super::ask::Ask;
-use super::super::listing::{Listing, Page};
-use super::super::output::OutputForPeople;
+use super::super::listing::{ListArgs, Listing, Page};
 use super::super::people::{NONE, text, told};
 use super::super::{Error, exit};
 use super::{mode, to_json};
@@ -38,35 +36,16 @@ wire contract.
 #[derive(Args)]
 #[command(after_help = HELP)]
 pub(super) struct Ls {
-    /// Those of every tenant, not of one
-    #[arg(long)]
-    all_tenants: bool,
-
-    /// Only those whose names begin with this
-    #[arg(long, value_name = "TEXT", default_value = "")]
-    prefix: String,
-
-    /// No more than this many
-    #[arg(long, value_name = "COUNT")]
-    limit: Option<usize>,
-
     #[command(flatten)]
-    output: OutputForPeople,
-
-    #[command(flatten)]
-    ask: Ask,
+    list: ListArgs,
 }
 
 impl Ls {
     pub(super) async fn run(self, matches: &ArgMatches) -> Result<ExitCode, Error> {
-        let client = if self.all_tenants {
-            self.ask.client_of_no_tenant(matches)?
-        } else {
-            self.ask.client(matches)?
-        };
+        let client = self.list.client(matches)?;
         let listing = Listing {
-            format: self.output.format,
-            limit: self.limit,
+            format: self.list.output.format,
+            limit: self.list.limit,
             what: "locks",
             header: vec![
                 "RESOURCE", "TENANT", "MODE", "WAITING", "LEASE", "HELD FOR", "FREE IN", "HOLDER",
@@ -76,8 +55,8 @@ impl Ls {
         };
         let page = async |page_size, page_token| {
             let request = ListLocksRequest {
-                all_tenants: self.all_tenants,
-                resource_prefix: self.prefix.clone(),
+                all_tenants: self.list.all_tenants,
+                resource_prefix: self.list.prefix.clone(),
                 page_size,
                 page_token,
                 ..Default::default()
