@@ -21,11 +21,10 @@ async fn command_of(shell: &Shell) -> Pid {
 #[tokio::test]
 async fn a_claim_outlives_its_lease_for_as_long_as_the_command_runs() {
     let desk = Desk::start().await;
-    let going = desk
-        .shell
-        .start("once job --lease 200ms -- sh -c", &[WAITS]);
+    let going = desk.shell.start("once job --lease 1s -- sh -c", &[WAITS]);
     command_of(&desk.shell).await;
-    tokio::time::sleep(Duration::from_millis(600)).await;
+    // More than two leases, each long enough for a busy machine to renew it in time.
+    tokio::time::sleep(Duration::from_millis(2500)).await;
     assert_eq!(desk.shell.run("once job -- sh -c", &[WAITS]).await.code, 75);
     desk.shell.touch("go");
     assert_eq!(going.ends().await, Ran::printing(0, "done\n"));
