@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 use std::time::Instant;
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::WaitForCancellationFutureOwned;
 use tonic::{Code, Status};
 use tower::Service;
 
@@ -33,12 +33,17 @@ impl Unheard {
     }
 }
 
+/// In the extensions of a response whose stream ends by itself once its connection drains, and so is left alone until calls
+/// have no more time.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct EndsItself;
+
 /// Surrounds the service with what every call needs.
 #[derive(Clone, Debug)]
 pub(super) struct Calls<S> {
     pub(super) service: S,
     pub(super) observer: Observer,
-    /// Open streams end with the first step, calls in flight have no more time at the second.
+    /// That of the connection: open streams end with the first step, calls in flight have no more time at the second.
     pub(super) ending: Ending,
 }
 
@@ -63,7 +68,7 @@ where
             request.extensions_mut().insert(deadline);
         }
         let answer = self.service.call(request);
-        let Ending { drain, hurry, .. } = self.ending.clone();
+        let ending = self.ending.clone();
         let call = observed.call().clone();
         Box::pin(call.scope(async move {
             let response = tokio::select! {
@@ -71,9 +76,9 @@ where
                 response = answer => response?,
                 // The handler answers before this; a message that does not come to an end has nobody else to stop it.
                 () = passed(deadline) => status::deadline_exceeded().into_http(),
-                () = hurry.cancelled() => status::draining().into_http(),
+                () = ending.hurry.cancelled() => status::draining().into_http(),
             };
-            Ok(AnswerBody::wrap(in_our_words(response), drain, observed))
+            Ok(AnswerBody::wrap(in_our_words(response), ending, observed))
         }))
     }
 }
@@ -103,31 +108,38 @@ fn in_our_words(response: Response<tonic::body::Body>) -> Response<tonic::body::
     }
 }
 
-/// An answer's body, which knows when the answer has been handed to the transport, and ends an open stream at the drain.
+/// An answer's body, which knows when the answer has been handed to the transport, and ends an open stream when its
+/// connection drains.
 pub(super) struct AnswerBody {
     body: tonic::body::Body,
     observed: Observed,
     grant: Option<Grant>,
     message_taken: bool,
-    drain: Pin<Box<WaitForCancellationFutureOwned>>,
+    to_end: Pin<Box<WaitForCancellationFutureOwned>>,
     is_over: bool,
 }
 
 impl AnswerBody {
     fn wrap(
         mut response: Response<tonic::body::Body>,
-        drain: CancellationToken,
+        ending: Ending,
         mut observed: Observed,
     ) -> Response<Self> {
         observed.saw(response.headers());
-        let unheard = response.extensions_mut().remove::<Unheard>();
-        let grant = unheard.and_then(|unheard| unheard.take());
+        let extensions = response.extensions_mut();
+        let grant = extensions
+            .remove::<Unheard>()
+            .and_then(|unheard| unheard.take());
+        let to_end = match extensions.remove::<EndsItself>() {
+            Some(EndsItself) => ending.hurry,
+            None => ending.drain,
+        };
         response.map(|body| Self {
             body,
             observed,
             grant,
             message_taken: false,
-            drain: Box::pin(drain.cancelled_owned()),
+            to_end: Box::pin(to_end.cancelled_owned()),
             is_over: false,
         })
     }
@@ -157,7 +169,7 @@ impl Body for AnswerBody {
         }
         let frame = Pin::new(&mut self.body).poll_frame(cx);
         // A stream that has something to say may do so first.
-        if frame.is_pending() && self.drain.as_mut().poll(cx).is_ready() {
+        if frame.is_pending() && self.to_end.as_mut().poll(cx).is_ready() {
             self.is_over = true;
             let trailers = self.observed.call().during(status::draining_trailers);
             self.observed.answered(Code::Unavailable);

@@ -29,6 +29,12 @@ use tower::Service as _;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer(pub(super) SocketAddr);
 
+/// Cancelled when a call's connection drains, in the call's extensions: whatever waits or stays open says so to its
+/// caller then.
+#[derive(Clone, Debug)]
+#[expect(dead_code, reason = "no call waits yet")]
+pub(super) struct Draining(pub(super) CancellationToken);
+
 /// How connections are treated.
 #[derive(Clone, Copy, Debug)]
 pub struct ServeSettings {
@@ -45,6 +51,17 @@ pub struct Ending {
     pub hurry: CancellationToken,
     /// What is still open is cut.
     pub cut: CancellationToken,
+}
+
+impl Ending {
+    /// That of a part, which may also end by itself.
+    fn of_part(&self) -> Self {
+        Self {
+            drain: self.drain.child_token(),
+            hurry: self.hurry.child_token(),
+            cut: self.cut.child_token(),
+        }
+    }
 }
 
 /// Together they find a peer that is gone within five seconds.
@@ -91,8 +108,13 @@ pub async fn serve(
         };
         match accepted {
             Ok((stream, peer)) => {
-                let connection = connection(stream, peer, calls.clone(), ending.drain.clone());
+                let ending = ending.of_part();
                 let cut = ending.cut.clone();
+                let calls = Calls {
+                    ending,
+                    ..calls.clone()
+                };
+                let connection = connection(stream, peer, calls);
                 connections.spawn(async move {
                     tokio::select! {
                         () = connection => {}
@@ -133,12 +155,8 @@ fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) ->
     .prepare()
 }
 
-async fn connection(
-    stream: TcpStream,
-    peer: SocketAddr,
-    calls: Calls<Routes>,
-    drain: CancellationToken,
-) {
+async fn connection(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
+    let drain = calls.ending.drain.clone();
     // Answers are small, and somebody waits for each.
     if stream.set_nodelay(true).is_err() {
         return;
@@ -153,8 +171,11 @@ async fn connection(
         return;
     }
 
+    let draining = Draining(drain.clone());
     let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        request.extensions_mut().insert(Peer(peer));
+        let extensions = request.extensions_mut();
+        extensions.insert(Peer(peer));
+        extensions.insert(draining.clone());
         calls.clone().call(request)
     });
     let connection = http2::Builder::new(TokioExecutor::new())
