@@ -1,17 +1,23 @@
--- Acquires a lock. One script, because between the look at the holders and the grant nobody else may be granted it.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
+-- Acquires a lock, or waits in turn for it. One script, because between the look at the holders and the queue and the grant
+-- nobody else may be granted it.
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
 --   ARGV[4] token      ARGV[5] nonce of the call   ARGV[6] holder   ARGV[7] lease, ms   ARGV[8] mode: EXCLUSIVE or SHARED
 --   ARGV[9] max_holders, 0 for none                ARGV[10] hold_at_least, ms           ARGV[11] lock_delay, ms
+--   ARGV[12] 'no' to be answered at once; 'join' to wait in turn; 'last' to be answered at once and wait no longer
+--   ARGV[13] the service that speaks for the waiter   ARGV[14] the ticket that it had; 0 for none
 -- Returns after {now,
 --   'acquired', already_held, fence, lease_end, {held, ...}}: the token holds the lock
 --   'held', queue_length, changes_at, {holder, fence, mode, acquired_at, lease_end, ...}, {held, ...}}: others hold it, at most
---     ten of them listed
+--     ten of them listed, or others wait for it
+--   'queued', queue_length, changes_at, {...}, {held, ...}, ticket, 1 if it is the first}: the same, and the token waits in turn
 --   'lost', reason}: the token is spent: RELEASED, TAKEN_OVER, LEASE_OVER, FORCED
---   'other_mode'}: the token holds the lock in another mode
+--   'other_mode'}: the token holds the lock, or waits for it, in another mode
 --   'late'}
--- The last element says for how long each lease held the lock that was found to be over here.
+-- The list of {held, ...} says for how long each lease held the lock that was found to be over here.
 
 local token, nonce, lease, mode, max_holders = ARGV[4], ARGV[5], ARGV[7] * 1000, ARGV[8], tonumber(ARGV[9])
+local how, service = ARGV[12], ARGV[13]
+local UNKNOWN = 1000000
 
 local h = holder_of(token)
 local reason = spent(token, h)
@@ -29,22 +35,35 @@ if is_live(h) then
 end
 
 local cleared, held = clear_ended()
-local count, exclusive = counting()
-local limit = 0
-if mode ~= EXCLUSIVE then
-  limit = smallest_limit()
-  if max_holders > 0 and (limit == 0 or max_holders < limit) then limit = max_holders end
-end
-local free = count == 0 or (mode ~= EXCLUSIVE and not exclusive and (limit == 0 or count < limit))
+drop_silent()
+local w = waiter_of(token)
+if w and w[WANTED_MODE] ~= mode then return {now, 'other_mode'} end
+local first = first_waiter()
 
-if not free then
-  if cleared > 0 then keep() end
-  -- Without a release: an exclusive request has to outwait all, a shared one the first of those that count.
-  local changes_at = last_end()
-  if mode ~= EXCLUSIVE then
-    changes_at = tonumber(redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+-- While others wait nobody goes past them.
+local is_in_turn = not first or first == token
+if not (is_in_turn and is_free_for(mode, max_holders)) then
+  local ticket
+  local changed = cleared > 0
+  if how == 'join' then
+    ticket = tonumber(redis.call('ZSCORE', QUEUE, token) or ARGV[14])
+    if ticket == 0 then ticket = new_ticket() end
+    stand_in_queue(token, ticket, {nonce, service, mode, max_holders})
+    -- The later call of a token takes its place over.
+    if w and w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
+    first = first_waiter()
+    changed = true
+  elseif how == 'last' and w and w[CALL] == nonce then
+    leave_queue(token)
+    if first == token then wake_next() end
+    changed = true
   end
-  return {now, 'held', 0, changes_at, live_holders(10), held}
+  if changed then keep() end
+  -- One that is free is on its way to the first in the queue, and nobody knows how long that will hold it.
+  local changes = is_free_for(mode, max_holders) and now + UNKNOWN or changes_at(mode)
+  local answer = {now, ticket and 'queued' or 'held', waiting(), changes, live_holders(10), held}
+  if ticket then answer[7], answer[8] = ticket, first == token and 1 or 0 end
+  return answer
 end
 
 local last = tonumber(redis.call('HGET', SPENT, LAST_FENCE) or 0)
@@ -58,5 +77,11 @@ local granted = {
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end
 redis.call('HSET', SPENT, LAST_FENCE, text(granted[FENCE]), LAST_GRANT, text(now))
+if w then
+  leave_queue(token)
+  if w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
+end
+-- Readers in a row come in together, and whoever is the next for a writer has to know until when this one may hold it.
+if first then wake_next() end
 keep()
 return {now, 'acquired', 0, granted[FENCE], granted[LEASE_END], held}

@@ -2,7 +2,7 @@
 -- Takes a lock away from its holders, for an operator; hold_at_least and lock_delay end too. One script for some hundreds of
 -- holders at a time, so that none of them renews in between and Redis is not held up. Runs while memory is short: it frees
 -- some.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
 --   ARGV[4] fencing token of the one holder; '0' for all
 --   ARGV[5] cursor: '0' at first, then what the last call returned
 --   ARGV[6] those that were granted a higher fencing token stay: '0' at first, then what the last call returned
@@ -35,5 +35,6 @@ end
 -- Of any number only the newest are remembered, so that only those are written down.
 table.sort(forced, function(a, b) return a[2] > b[2] end)
 for i = 1, math.min(#forced, SPENT_GRANTED) do spend(forced[i][1], 'F', now + memory) end
+if #ended > 0 then wake_next() end
 if #ended > 0 or cleared > 0 then keep() end
 return {now, 'released', cursor, newest, live, ended, held}

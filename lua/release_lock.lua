@@ -1,8 +1,8 @@
 #!lua flags=allow-oom
 -- Releases a lock that is held with this token, never anybody else's. One script, because the token must still hold the
 -- lock in the moment in which it is released. A release that overtakes its own late acquisition must win: a token
--- not seen yet is spent. Runs while memory is short, since it frees some.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
+-- not seen yet is spent, and one that waits leaves the queue. Runs while memory is short, since it frees some.
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
 --   ARGV[4] token
 -- Returns after {now,
 --   'released', free_at, held}: free_at is when hold_at_least is over, now if it is not running; held is for how long the lock
@@ -26,6 +26,14 @@ if reason and not delay_running then return {now, 'lost', reason} end
 
 if not delay_running and not is_live(h) then
   spend(token, 'U', now + memory)
+  local w = waiter_of(token)
+  if w then
+    local was_first = first_waiter() == token
+    leave_queue(token)
+    -- Its call is told that the token is spent.
+    tell_service(w[SERVICE], 'turn', KEYS[2], token, '0')
+    if was_first then wake_next() end
+  end
   keep()
   return {now, 'lost', 'NOT_FOUND'}
 end
@@ -37,5 +45,6 @@ if now < h[HOLD_UNTIL] then
 else
   remove(token)
 end
+wake_next()
 keep()
 return {now, 'released', math.max(now, h[HOLD_UNTIL]), held_for(h)}

@@ -1,5 +1,5 @@
 -- Extends the lease on a lock that is held. One script, because a lease that ended must never be revived.
---   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
 --   ARGV[4] token   ARGV[5] lease, ms; '' for that of the acquisition
 -- Returns after {now,
 --   'renewed', lease_end, fence}

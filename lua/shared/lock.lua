@@ -165,6 +165,23 @@ local function last_end()
   return last[2] and tonumber(last[2]) or 0
 end
 
+-- Whether nobody who counts stands in the way of a request.
+local function is_free_for(mode, max_holders)
+  local count, exclusive = counting()
+  if count == 0 then return true end
+  if mode == EXCLUSIVE or exclusive then return false end
+  local limit = smallest_limit()
+  if max_holders > 0 and (limit == 0 or max_holders < limit) then limit = max_holders end
+  return limit == 0 or count < limit
+end
+
+-- When what stands in the way of a request can next change without a release: an exclusive one has to outwait all, a
+-- shared one the first of those that count.
+local function changes_at(mode)
+  if mode == EXCLUSIVE then return last_end() end
+  return tonumber(redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
+end
+
 -- Every key goes `memory` after its last use, or after the last holder counts no more.
 local function keep()
   local latest = math.max(now, last_end()) + memory

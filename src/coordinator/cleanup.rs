@@ -84,7 +84,10 @@ impl Cleanups {
             let result = call.await;
             let may_be_granted = match &result {
                 Ok(outcome) => is_new_grant(outcome),
-                Err(failure) => matches!(failure, Failure::StoreUnavailable { .. }),
+                Err(failure) => matches!(
+                    failure,
+                    Failure::StoreUnavailable { .. } | Failure::Cancelled
+                ),
             };
             if may_be_granted {
                 return (result, Some(grant));
@@ -96,7 +99,7 @@ impl Cleanups {
             Ok((Ok(outcome), grant)) => Ok((outcome, grant)),
             Ok((Err(failure), grant)) => {
                 // The caller is told that nobody knows, and asks again with its token or gives up.
-                if let Some(grant) = grant {
+                if let Some(grant) = grant.filter(|_| !matches!(failure, Failure::Cancelled)) {
                     grant.heard();
                 }
                 Err(failure)

@@ -1,21 +1,24 @@
 //! Locks.
 
-use super::Coordinator;
 use super::cleanup::{Grant, Undo, What};
+use super::queue::{Called, Queue};
 use super::report::{Report, Subject};
+use super::{CallTime, Coordinator};
 use crate::domain::failure::Failure;
 use crate::domain::lease::RenewOutcome;
 use crate::domain::lock::{AcquireLock, AcquireOutcome, ReleaseLock, ReleaseOutcome, RenewLock};
 use crate::domain::token::Nonce;
-use std::sync::Arc;
+use crate::store::{Attempt, InQueue, Patience, Store};
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
 impl Coordinator {
-    /// Acquires a lock. A new grant comes with a [`Grant`], to be kept until its caller has heard of it.
+    /// Acquires a lock, at once or after waiting in turn. A new grant comes with a [`Grant`], to be kept until its caller has
+    /// heard of it. A call that is dropped leaves the queue.
     pub async fn acquire_lock(
         &self,
         request: AcquireLock,
-        limit: Instant,
+        time: CallTime,
     ) -> Result<(AcquireOutcome, Option<Grant>), Failure> {
         let nonce = Nonce::new();
         let lasting = [
@@ -27,12 +30,21 @@ impl Coordinator {
         let undo = Undo {
             what: What::Lock(request.id.clone(), request.token.clone()),
             nonce: nonce.clone(),
-            until: limit + lasting,
+            until: time.limit + lasting,
         };
-        let (store, request) = (self.store.clone(), Arc::new(request));
-        let report = Report::begin(&self.metrics, "acquire_lock", Subject::Lock(&request.id));
-        let asked = request.clone();
-        let call = async move { store.acquire_lock(&asked, &nonce, limit).await };
+        let id = request.id.clone();
+        let report = Report::begin(&self.metrics, "acquire_lock", Subject::Lock(&id));
+        let gone = CancellationToken::new();
+        let _gone = gone.clone().drop_guard();
+        let acquisition = Acquisition {
+            store: self.store.clone(),
+            queue: self.queue.clone(),
+            request,
+            nonce,
+            time,
+            gone,
+        };
+        let call = acquisition.run();
         let result = self
             .cleanups
             .outlive_caller(undo, call, |outcome| {
@@ -65,5 +77,96 @@ impl Coordinator {
         let result = self.store.release_lock(&release, limit).await;
         report.end(result.as_ref());
         result
+    }
+}
+
+/// One call, which runs to its end even where its caller goes away: what it got is taken back then.
+struct Acquisition {
+    store: Store,
+    queue: Queue,
+    request: AcquireLock,
+    nonce: Nonce,
+    time: CallTime,
+    /// Cancelled when the caller went away.
+    gone: CancellationToken,
+}
+
+/// Pause before a waiter tries again where the store could not be asked.
+const AWAY_PAUSE: Duration = Duration::from_millis(100);
+
+impl Acquisition {
+    async fn run(self) -> Result<AcquireOutcome, Failure> {
+        if self.request.wait.millis().get() == 0 {
+            return match self.attempt(Patience::None, self.time.limit).await? {
+                Attempt::Ended(outcome) => Ok(outcome),
+                Attempt::Waits(place) => Ok(AcquireOutcome::Held(place.held)),
+            };
+        }
+        self.wait_in_turn().await
+    }
+
+    async fn attempt(&self, patience: Patience, limit: Instant) -> Result<Attempt, Failure> {
+        self.store
+            .acquire_lock(&self.request, &self.nonce, patience, limit)
+            .await
+    }
+
+    async fn wait_in_turn(&self) -> Result<AcquireOutcome, Failure> {
+        let started = Instant::now();
+        let wait = Duration::from_millis(self.request.wait.millis().get());
+        let wait_until = self.time.wait_until(started, wait);
+        // A wake-up may overtake the answer that says that there is something to wait for.
+        let waiting = self.queue.enter(&self.request, &self.nonce);
+        let mut place: Option<InQueue> = None;
+        loop {
+            let join = Patience::Join(waiting.ticket());
+            let limit = (Instant::now() + self.store.timeout()).min(self.time.limit);
+            match self.attempt(join, limit).await {
+                Ok(Attempt::Ended(outcome)) => return Ok(after_waiting(outcome, started, place)),
+                Ok(Attempt::Waits(new)) => {
+                    waiting.stands(new.ticket, new.try_after);
+                    place = Some(new);
+                }
+                // Whoever stands in the queue already stays for as long as it wants to.
+                Err(Failure::StoreUnavailable { .. }) if place.is_some() => {
+                    waiting.try_after(AWAY_PAUSE);
+                }
+                Err(failure) => return Err(failure),
+            }
+            let held = || place.as_ref().map(|place| place.held.clone());
+            tokio::select! {
+                biased;
+                () = self.gone.cancelled() => {
+                    waiting.depart().await;
+                    return Err(Failure::Cancelled);
+                }
+                // The place stays until its deadline, for the same token to come back to.
+                () = self.time.drain.cancelled() => return Err(Failure::Draining),
+                called = waiting.called() => if let (Called::PlaceTaken, Some(held)) = (called, held()) {
+                    return Ok(AcquireOutcome::Held(held));
+                },
+                () = tokio::time::sleep_until(wait_until.into()) => break,
+            }
+        }
+        waiting.depart().await;
+        match self.attempt(Patience::Last, self.time.limit).await? {
+            Attempt::Ended(outcome) => Ok(after_waiting(outcome, started, place)),
+            Attempt::Waits(place) => Ok(AcquireOutcome::Held(place.held)),
+        }
+    }
+}
+
+/// Says how long the call waited, if it did.
+fn after_waiting(
+    outcome: AcquireOutcome,
+    started: Instant,
+    place: Option<InQueue>,
+) -> AcquireOutcome {
+    match outcome {
+        AcquireOutcome::Acquired(mut acquired) if place.is_some() => {
+            acquired.waited = started.elapsed();
+            AcquireOutcome::Acquired(acquired)
+        }
+        other => other,
     }
 }

@@ -5,6 +5,7 @@ mod admin;
 mod claims;
 mod cleanup;
 mod locks;
+mod queue;
 mod report;
 
 pub use admin::Operator;
@@ -12,9 +13,34 @@ pub use cleanup::Grant;
 
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
-use crate::store::Store;
+use crate::store::{Store, WakeUp};
 use cleanup::Cleanups;
+use queue::Queue;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
+
+/// The time that a call has.
+#[derive(Clone, Debug)]
+pub struct CallTime {
+    /// When it has to be answered.
+    pub limit: Instant,
+    /// Cancelled where it is to wait no longer, since the service or its connection is about to end.
+    pub drain: CancellationToken,
+}
+
+/// What a call needs of its time to try a last time after it waited: a tenth, at most this.
+const LONGEST_LAST_TRY: Duration = Duration::from_millis(100);
+
+impl CallTime {
+    /// Until when a call may wait that began at `started`, so that its answer still comes in time.
+    fn wait_until(&self, started: Instant, wait: Duration) -> Instant {
+        let all = self.limit.saturating_duration_since(started);
+        let last_try = (all / 10).min(LONGEST_LAST_TRY);
+        (started + wait).min(self.limit - last_try)
+    }
+}
 
 /// Decides every call. Cheap to clone; the state is all in the store.
 #[derive(Clone, Debug)]
@@ -23,12 +49,29 @@ pub struct Coordinator {
     limits: Limits,
     metrics: Metrics,
     cleanups: Cleanups,
+    queue: Queue,
+    /// What runs beside the calls, for as long as there is a coordinator.
+    _background: Arc<[AbortOnDropHandle<()>; 2]>,
 }
 
 impl Coordinator {
     /// Over a store, within limits.
     pub fn new(store: Store, limits: Limits, metrics: Metrics) -> Self {
+        let (queue, speaking) = Queue::new(store.clone(), metrics.clone());
+        let listening = store.listen({
+            let queue = queue.clone();
+            move |wake_up| match wake_up {
+                WakeUp::Listening => queue.speak_now(),
+                WakeUp::Turn { lock, token, after } => queue.turn(&lock, &token, after),
+                WakeUp::PlaceTaken { lock, token, nonce } => {
+                    queue.place_taken(&lock, &token, &nonce);
+                }
+                WakeUp::ClaimEnded(_) | WakeUp::LeaseLost { .. } => {}
+            }
+        });
         Self {
+            queue,
+            _background: Arc::new([speaking, listening]),
             cleanups: Cleanups::new(store.clone()),
             store,
             limits,

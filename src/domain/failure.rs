@@ -77,6 +77,11 @@ pub enum Failure {
     },
     /// The caller's deadline passed.
     DeadlineExceeded,
+    /// The service, or the connection that the call came by, is about to end. Nothing was granted; a place in a queue stays for
+    /// a while.
+    Draining,
+    /// The caller went away, or took its call back.
+    Cancelled,
     /// The response of a completed claim was lost before its time.
     ResponseLost,
     /// A defect of the service.

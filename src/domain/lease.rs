@@ -1,6 +1,17 @@
 //! What claims and locks have in common: each is a lease that a token holds, can renew and can lose.
 
+use super::name::{ClaimId, LockId};
+use super::token::{ClaimToken, LockToken};
 use std::time::Duration;
+
+/// Names a lease: what is held, and the token that holds it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum LeaseName {
+    /// Of a lock.
+    Lock(LockId, LockToken),
+    /// Of a claim.
+    Claim(ClaimId, ClaimToken),
+}
 
 /// Why a token no longer holds what it names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! Locks: what is asked, and what comes of it.
 
-use super::duration::{HoldAtLeast, LockDelay, LockLease};
+use super::duration::{HoldAtLeast, LockDelay, LockLease, LockWait};
 use super::lease::LossReason;
 use super::name::{Holder, LockId, OperatorReason, Prefix, Tenant};
 use super::page::Position;
@@ -45,6 +45,8 @@ pub struct AcquireLock {
     pub hold_at_least: HoldAtLeast,
     /// How much longer nobody gets it after its lease ended.
     pub lock_delay: LockDelay,
+    /// How long to wait for it in turn.
+    pub wait: LockWait,
 }
 
 /// Renews a lock.
@@ -106,6 +108,8 @@ pub struct Acquired {
     pub fencing_token: i64,
     /// Time left on the lease.
     pub lease_left: Duration,
+    /// How long it was waited for in turn.
+    pub waited: Duration,
     /// True for a repeat.
     pub already_held: bool,
 }

@@ -60,6 +60,7 @@ struct Inner {
     lost: [Counter; LossReason::ALL.len()],
     store_duration: Histograms,
     store_up: Gauge,
+    waiters: Gauge,
 }
 
 fn short() -> Histogram {
@@ -127,6 +128,12 @@ impl Metrics {
             "1 while Redis answers, as of the last look half a second ago at most",
             store_up.clone(),
         );
+        let waiters = Gauge::default();
+        at.register(
+            "claimlock_waiters",
+            "Calls that wait now: for their turn with a lock, or for a claim in flight to end",
+            waiters.clone(),
+        );
         at.register(
             "claimlock_build",
             "What is running; always 1",
@@ -143,6 +150,7 @@ impl Metrics {
             lost,
             store_duration,
             store_up,
+            waiters,
         }))
     }
 
@@ -199,9 +207,31 @@ impl Metrics {
         self.0.lock_held.observe(held.as_secs_f64());
     }
 
+    /// A call waits, until the answer is dropped.
+    pub fn waiter(&self) -> Counted {
+        Counted::in_gauge(&self.0.waiters)
+    }
+
     /// Says whether Redis answers.
     pub fn store_is_up(&self, up: bool) {
         self.0.store_up.set(i64::from(up));
+    }
+}
+
+/// One of those that a gauge counts now, until it is dropped.
+#[derive(Debug)]
+pub struct Counted(Gauge);
+
+impl Counted {
+    fn in_gauge(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
     }
 }
 

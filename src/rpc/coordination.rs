@@ -10,8 +10,11 @@ use super::proto::{
     PipelineRequest, PipelineResponse, ReleaseLockRequest, ReleaseLockResponse, RenewClaimRequest,
     RenewClaimResponse, RenewLockRequest, RenewLockResponse,
 };
+use super::serve::Draining;
 use crate::coordinator::{Coordinator, Grant};
 use crate::domain::failure::Failure;
+use std::time::Duration;
+use tokio_util::sync::CancellationToken;
 use tonic::{Request, Response, Status, Streaming};
 
 /// The handlers.
@@ -21,6 +24,17 @@ pub(super) struct Coordination(pub(super) Coordinator);
 impl Coordination {
     fn time_limit<T>(&self, request: &Request<T>) -> TimeLimit {
         TimeLimit::of(request, self.0.call_timeout())
+    }
+
+    /// That of a call that may wait; one that asks for nonsense is refused soon anyway.
+    fn time_limit_with_wait<T>(
+        &self,
+        request: &Request<T>,
+        wait: Option<prost_types::Duration>,
+    ) -> TimeLimit {
+        let wait = wait.and_then(|wait| Duration::try_from(wait).ok());
+        let wait = wait.unwrap_or_default().min(LONGEST_WAIT);
+        TimeLimit::of(request, self.0.call_timeout() + wait)
     }
 }
 
@@ -35,6 +49,15 @@ fn granted<T>(
         response.extensions_mut().insert(unheard);
     }
     Ok(response.map(|(message, _)| message))
+}
+
+/// No call waits for longer.
+const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+
+/// When a call has to stop waiting because the service, or its connection, is about to end.
+fn drain<T>(request: &Request<T>) -> CancellationToken {
+    let draining = request.extensions().get::<Draining>();
+    draining.map_or_else(CancellationToken::new, |draining| draining.0.clone())
 }
 
 type NoStream<T> = tokio_stream::Empty<Result<T, Status>>;
@@ -88,9 +111,10 @@ impl CoordinationService for Coordination {
         &self,
         request: Request<AcquireLockRequest>,
     ) -> Result<Response<AcquireLockResponse>, Status> {
-        let limit = self.time_limit(&request);
+        let (wait, drain) = (request.get_ref().wait, drain(&request));
+        let limit = self.time_limit_with_wait(&request, wait);
         let acquisition = convert::locks::acquire(request.into_inner());
-        let result = async { self.0.acquire_lock(acquisition?, limit.at).await };
+        let result = async { self.0.acquire_lock(acquisition?, limit.with(drain)).await };
         let result = result
             .await
             .map(|(outcome, grant)| (convert::locks::acquire_response(outcome), grant));

@@ -1,9 +1,11 @@
 //! The time that a call has: its own deadline, or that of the store.
 
 use super::status::from_failure;
+use crate::coordinator::CallTime;
 use crate::domain::failure::Failure;
 use http::HeaderMap;
 use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 use tonic::{Response, Status};
 
 /// When the caller stops listening, in a request's extensions; absent where it sent no `grpc-timeout`.
@@ -64,6 +66,14 @@ impl TimeLimit {
                 at: store_limit,
                 caller_is_first: false,
             },
+        }
+    }
+
+    /// The same for a call that may wait until it is told to stop.
+    pub(super) fn with(self, drain: CancellationToken) -> CallTime {
+        CallTime {
+            limit: self.at,
+            drain,
         }
     }
 

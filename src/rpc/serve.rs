@@ -32,7 +32,6 @@ pub(super) struct Peer(pub(super) SocketAddr);
 /// Cancelled when a call's connection drains, in the call's extensions: whatever waits or stays open says so to its
 /// caller then.
 #[derive(Clone, Debug)]
-#[expect(dead_code, reason = "no call waits yet")]
 pub(super) struct Draining(pub(super) CancellationToken);
 
 /// How connections are treated.

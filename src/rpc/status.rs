@@ -33,6 +33,8 @@ pub(super) fn from_failure(failure: Failure) -> Status {
             )
         }
         Failure::DeadlineExceeded => deadline_exceeded(),
+        Failure::Draining => draining(),
+        Failure::Cancelled => status(Code::Cancelled, "the call was cancelled", "CANCELLED", None),
         Failure::ResponseLost => {
             tracing::error!(
                 subject = trace::current_subject(),

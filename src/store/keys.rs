@@ -10,9 +10,12 @@
 //! cl:probe                     see `PROBE`
 //! cl:l:{tenant/resource}:h     holders of a lock        cl:l:{tenant/resource}:m   their limits
 //! cl:l:{tenant/resource}:e     when each ends           cl:l:{tenant/resource}:s   spent tokens
-//! cl:l:{tenant/resource}:l     those that are live
+//! cl:l:{tenant/resource}:l     those that are live       cl:l:{tenant/resource}:q   those that wait, in turn
+//! cl:l:{tenant/resource}:w     what each waits for       cl:l:{tenant/resource}:d   until when it is spoken for
+//! cl:w:service                 the channel on which scripts wake a service
 //! ```
 
+use super::wakeups::ServiceId;
 use crate::domain::name::{ClaimId, IdempotencyKey, LockId, Prefix, Resource, Scope, Tenant};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_percent_encode};
 
@@ -25,6 +28,8 @@ pub(super) const PROBE: &str = "cl:probe";
 const CLAIM: &str = "cl:c:{";
 const LOCK: &str = "cl:l:{";
 const LOCK_ENDS: &str = "}:e";
+/// What every channel begins with.
+pub(super) const CHANNEL: &str = "cl:w:";
 
 /// What stands for itself: nothing that has a meaning in a key, in a hash tag or in a MATCH pattern.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.');
@@ -49,16 +54,21 @@ pub(super) fn claim(id: &ClaimId) -> Vec<String> {
     vec![tag, response]
 }
 
-/// KEYS of the lock scripts: holders, ends, limits, spent, live.
+/// KEYS of the lock scripts: holders, ends, limits, spent, live, queue, waiters, deadlines.
 pub(super) fn lock(id: &LockId) -> Vec<String> {
     let tag = format!(
         "{LOCK}{}/{}}}",
         encode(id.tenant.as_str()),
         encode(id.resource.as_str())
     );
-    ["h", "e", "m", "s", "l"]
+    ["h", "e", "m", "s", "l", "q", "w", "d"]
         .map(|part| format!("{tag}:{part}"))
         .to_vec()
+}
+
+/// The channel on which scripts wake a service.
+pub(super) fn channel(service: &ServiceId) -> String {
+    format!("{CHANNEL}{}", service.as_str())
 }
 
 /// The MATCH pattern of the records of claims.

@@ -16,14 +16,89 @@ use std::time::{Duration, Instant};
 /// How many holders an operator is shown at most.
 const HOLDERS_SHOWN: usize = 1000;
 
+/// What an attempt does that cannot have the lock at once.
+#[derive(Clone, Copy, Debug)]
+pub enum Patience {
+    /// It is answered; a place that another call of its token has in the queue stays.
+    None,
+    /// It waits in turn, with the ticket that it had, if it had one.
+    Join(Option<i64>),
+    /// It is answered, and its place in the queue is given up.
+    Last,
+}
+
+impl Patience {
+    fn name(self) -> &'static str {
+        match self {
+            Self::None => "no",
+            Self::Join(_) => "join",
+            Self::Last => "last",
+        }
+    }
+
+    fn ticket(self) -> i64 {
+        match self {
+            Self::Join(Some(ticket)) => ticket,
+            _ => 0,
+        }
+    }
+}
+
+/// What comes of one attempt.
+#[derive(Clone, Debug)]
+pub enum Attempt {
+    /// The call has its answer.
+    Ended(AcquireOutcome),
+    /// It waits in turn.
+    Waits(InQueue),
+}
+
+/// A place in the queue.
+#[derive(Clone, Debug)]
+pub struct InQueue {
+    /// What places are ordered by.
+    pub ticket: i64,
+    /// What stood in the way.
+    pub held: Held,
+    /// When to try again: of the first in the queue alone. All others are woken.
+    pub try_after: Option<Duration>,
+}
+
+/// One that waits in turn, as its service speaks for it.
+#[derive(Clone, Debug)]
+pub struct Waiter {
+    /// Which acquisition.
+    pub token: LockToken,
+    /// Which call.
+    pub nonce: Nonce,
+    /// Its place.
+    pub ticket: i64,
+    /// How it wants to share the lock.
+    pub mode: LockMode,
+    /// With how many; 0 for no limit.
+    pub max_holders: u32,
+}
+
+/// Which waiters of a service's have something to do.
+#[derive(Clone, Debug)]
+pub struct Turns {
+    /// The first in the queue, if it is this service's, and when it may try.
+    pub first: Option<(LockToken, Duration)>,
+    /// Those whose place a later call of their token took over.
+    pub taken: Vec<LockToken>,
+    /// Those that wait in vain, since their token is spent.
+    pub over: Vec<LockToken>,
+}
+
 impl Store {
-    /// Acquires a lock; `nonce` names the call, for [`Store::undo_lock`].
+    /// Tries to acquire a lock; `nonce` names the call, for [`Store::undo_lock`].
     pub async fn acquire_lock(
         &self,
         request: &AcquireLock,
         nonce: &Nonce,
+        patience: Patience,
         limit: Instant,
-    ) -> Result<AcquireOutcome, Failure> {
+    ) -> Result<Attempt, Failure> {
         let mut reply = self
             .run(
                 &scripts::ACQUIRE_LOCK,
@@ -37,7 +112,10 @@ impl Store {
                         .arg(request.mode.name())
                         .arg(request.max_holders)
                         .arg(request.hold_at_least.millis().get())
-                        .arg(request.lock_delay.millis().get());
+                        .arg(request.lock_delay.millis().get())
+                        .arg(patience.name())
+                        .arg(self.service.as_str())
+                        .arg(patience.ticket());
                 },
             )
             .await?;
@@ -48,35 +126,82 @@ impl Store {
                 let lease_end = reply.fields().integer()?;
                 self.clock.saw_fence(fencing_token);
                 self.count_held(reply.fields().nested()?)?;
-                Ok(AcquireOutcome::Acquired(Acquired {
+                Ok(Attempt::Ended(AcquireOutcome::Acquired(Acquired {
                     token: request.token.clone(),
                     fencing_token,
                     lease_left: reply.left(lease_end),
+                    waited: Duration::ZERO,
                     already_held,
-                }))
+                })))
             }
-            "held" => {
+            "held" | "queued" => {
                 let queue_length = u32::try_from(reply.fields().integer()?).map_err(defect)?;
                 let changes_at = reply.fields().integer()?;
                 let at_least = Duration::from_millis(1);
                 let holders = holders(&mut reply)?;
                 self.count_held(reply.fields().nested()?)?;
-                Ok(AcquireOutcome::Held(Held {
+                let held = Held {
                     queue_length,
                     retry_after: reply.wait(changes_at).clamp(at_least, ASK_AGAIN_WITHIN),
                     holders,
+                };
+                if reply.kind == "held" {
+                    return Ok(Attempt::Ended(AcquireOutcome::Held(held)));
+                }
+                let ticket = reply.fields().integer()?;
+                self.clock.saw_fence(ticket);
+                let is_first = reply.fields().flag()?;
+                Ok(Attempt::Waits(InQueue {
+                    ticket,
+                    held,
+                    try_after: is_first.then(|| reply.wait(changes_at)),
                 }))
             }
-            "lost" => Ok(AcquireOutcome::Lost(loss(&mut reply)?)),
+            "lost" => Ok(Attempt::Ended(AcquireOutcome::Lost(loss(&mut reply)?))),
             "other_mode" => Err(Failure::field(
                 "mode",
-                Refused::invalid("mode must be the one that this token holds the lock in"),
+                Refused::invalid(
+                    "mode must be the one that this token holds the lock in, or waits for it in",
+                ),
             )),
             _ => Err(reply.unknown()),
         }
     }
 
-    /// Takes back the grant that the call named `nonce` created, unless somebody has heard of it.
+    /// Speaks for all waiters of this service's for a lock, for a while from now on.
+    pub async fn keep_waiting(
+        &self,
+        id: &LockId,
+        waiters: &[Waiter],
+        limit: Instant,
+    ) -> Result<Turns, Failure> {
+        let mut reply = self
+            .run(&scripts::KEEP_WAITING, &keys::lock(id), limit, |call| {
+                call.arg(self.service.as_str());
+                for waiter in waiters {
+                    call.arg(waiter.token.as_str())
+                        .arg(waiter.nonce.as_bytes())
+                        .arg(waiter.ticket)
+                        .arg(waiter.mode.name())
+                        .arg(waiter.max_holders);
+                }
+            })
+            .await?;
+        if reply.kind != "waiting" {
+            return Err(reply.unknown());
+        }
+        let first = reply.fields().text()?;
+        let wait = u64::try_from(reply.fields().integer()?).unwrap_or(0);
+        Ok(Turns {
+            first: LockToken::parse(first)
+                .ok()
+                .map(|token| (token, Duration::from_micros(wait))),
+            taken: tokens(reply.fields().nested()?)?,
+            over: tokens(reply.fields().nested()?)?,
+        })
+    }
+
+    /// Takes back the grant that the call named `nonce` created, unless somebody has heard of it, or its place in the queue.
     pub async fn undo_lock(
         &self,
         id: &LockId,
@@ -219,6 +344,14 @@ impl Store {
         }
         Ok(())
     }
+}
+
+fn tokens(mut fields: Fields) -> Result<Vec<LockToken>, Failure> {
+    let mut tokens = Vec::new();
+    while !fields.is_empty() {
+        tokens.push(LockToken::parse(fields.text()?).map_err(|refused| defect(refused.why))?);
+    }
+    Ok(tokens)
 }
 
 fn holders(reply: &mut Reply) -> Result<Vec<HolderInfo>, Failure> {

@@ -11,6 +11,7 @@ mod pool;
 mod reply;
 mod scan;
 mod scripts;
+mod wakeups;
 mod watch;
 
 use crate::domain::duration::{Millis, Retention};
@@ -18,6 +19,7 @@ use crate::domain::failure::{Cause, Failure};
 use crate::metrics::{Metrics, ScriptMetrics};
 use crate::trace::{self, Database};
 use clock::Clock;
+pub use locks::{Attempt, InQueue, Patience, Turns, Waiter};
 use pool::{Link, Pool};
 use redis::{ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
 use reply::Reply;
@@ -26,6 +28,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
+use wakeups::ServiceId;
+pub use wakeups::WakeUp;
 
 /// How a store is reached and what it remembers.
 #[derive(Clone, Debug)]
@@ -48,7 +52,10 @@ pub struct BadUrl;
 /// All state, in one Redis. Cheap to clone.
 #[derive(Clone)]
 pub struct Store {
+    client: redis::Client,
     pool: Pool,
+    /// Names this process to scripts, which wake it by it.
+    service: ServiceId,
     clock: Arc<Clock>,
     database: Arc<Database>,
     settings: StoreSettings,
@@ -80,7 +87,9 @@ impl Store {
         let database = Arc::new(database(&client));
         Ok(Self {
             database,
-            pool: Pool::new(client, clock.clone(), &settings),
+            pool: Pool::new(client.clone(), clock.clone(), &settings),
+            client,
+            service: ServiceId::new(),
             clock,
             settings,
             script_metrics: metrics.scripts(scripts::NAMES.iter().copied()).into(),

@@ -50,8 +50,25 @@ impl Lua {
     }
 }
 
+/// What stands in front of each script of a family.
+macro_rules! shared {
+    (claim) => {
+        &[
+            include_str!("../../lua/shared/base.lua"),
+            include_str!("../../lua/shared/claim.lua"),
+        ]
+    };
+    (lock) => {
+        &[
+            include_str!("../../lua/shared/base.lua"),
+            include_str!("../../lua/shared/lock.lua"),
+            include_str!("../../lua/shared/queue.lua"),
+        ]
+    };
+}
+
 macro_rules! scripts {
-    ($($name:ident: $family:literal / $file:literal, $repeat:ident;)*) => {
+    ($($name:ident: $family:ident / $file:literal, $repeat:ident;)*) => {
         #[derive(Clone, Copy)]
         #[expect(non_camel_case_types, clippy::upper_case_acronyms, reason = "named as the statics are")]
         enum Which { $($name),* }
@@ -62,10 +79,7 @@ macro_rules! scripts {
         $(pub(super) static $name: LazyLock<Lua> = LazyLock::new(|| {
             Lua::assemble(
                 Which::$name,
-                &[
-                    include_str!("../../lua/shared/base.lua"),
-                    include_str!(concat!("../../lua/shared/", $family, ".lua")),
-                ],
+                shared!($family),
                 include_str!(concat!("../../lua/", $file, ".lua")),
                 Repeat::$repeat,
             )
@@ -78,19 +92,20 @@ macro_rules! scripts {
 }
 
 scripts! {
-    CLAIM: "claim" / "claim", Alike;
-    RENEW_CLAIM: "claim" / "renew_claim", Alike;
-    COMPLETE: "claim" / "complete", Alike;
-    ABANDON: "claim" / "abandon", Alike;
-    UNDO_CLAIM: "claim" / "undo_claim", Alike;
-    GET_CLAIM: "claim" / "get_claim", Alike;
-    RESOLVE_CLAIM: "claim" / "resolve_claim", Otherwise;
-    ACQUIRE_LOCK: "lock" / "acquire_lock", Alike;
-    RENEW_LOCK: "lock" / "renew_lock", Alike;
-    RELEASE_LOCK: "lock" / "release_lock", Alike;
-    UNDO_LOCK: "lock" / "undo_lock", Alike;
-    GET_LOCK: "lock" / "get_lock", Alike;
-    FORCE_RELEASE_LOCK: "lock" / "force_release_lock", Otherwise;
+    CLAIM: claim / "claim", Alike;
+    RENEW_CLAIM: claim / "renew_claim", Alike;
+    COMPLETE: claim / "complete", Alike;
+    ABANDON: claim / "abandon", Alike;
+    UNDO_CLAIM: claim / "undo_claim", Alike;
+    GET_CLAIM: claim / "get_claim", Alike;
+    RESOLVE_CLAIM: claim / "resolve_claim", Otherwise;
+    ACQUIRE_LOCK: lock / "acquire_lock", Alike;
+    KEEP_WAITING: lock / "keep_waiting", Alike;
+    RENEW_LOCK: lock / "renew_lock", Alike;
+    RELEASE_LOCK: lock / "release_lock", Alike;
+    UNDO_LOCK: lock / "undo_lock", Alike;
+    GET_LOCK: lock / "get_lock", Alike;
+    FORCE_RELEASE_LOCK: lock / "force_release_lock", Otherwise;
 }
 
 /// Loads every script, in one write.

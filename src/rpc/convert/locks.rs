@@ -9,7 +9,6 @@ use crate::domain::lock::{
 };
 use crate::domain::name::{Holder, LockId, Resource, Tenant};
 use crate::domain::token::LockToken;
-use std::time::Duration;
 
 /// How many may hold a semaphore at most.
 const MOST_HOLDERS: i32 = 10_000;
@@ -29,7 +28,7 @@ pub(in crate::rpc) fn acquire(request: proto::AcquireLockRequest) -> Result<Acqu
     let token = bad.check("lock_token", LockToken::or_new(request.lock_token));
     let holder = bad.check("holder", Holder::parse(request.holder));
     let lease = bad.check("lease", optional(request.lease, LockLease::parse));
-    bad.check("wait", zero_if_unset(request.wait, LockWait::parse));
+    let wait = bad.check("wait", zero_if_unset(request.wait, LockWait::parse));
     let mode = bad.check("mode", mode(request.mode));
     let max_holders = bad.check("max_holders", max_holders(request.max_holders, mode));
     let hold_at_least = bad.check(
@@ -50,6 +49,7 @@ pub(in crate::rpc) fn acquire(request: proto::AcquireLockRequest) -> Result<Acqu
             max_holders: max_holders?,
             hold_at_least: hold_at_least?,
             lock_delay: lock_delay?,
+            wait: wait?,
         })
     };
     bad.finish(parts())
@@ -82,7 +82,7 @@ pub(in crate::rpc) fn acquire_response(outcome: AcquireOutcome) -> proto::Acquir
             lock_token: acquired.token.as_str().to_owned(),
             fencing_token: acquired.fencing_token,
             lease_left: to_duration(acquired.lease_left),
-            waited: to_duration(Duration::ZERO),
+            waited: to_duration(acquired.waited),
             already_held: acquired.already_held,
         }),
         AcquireOutcome::Held(held) => Outcome::Held(proto::LockHeld {

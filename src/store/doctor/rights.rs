@@ -3,7 +3,7 @@
 //! Redis looks at the user's rights before it looks at what a command is given. So what would write a hash or a sorted set
 //! is given nonsense: an error about that is as good an answer as OK, and no key is ever there without an expiry.
 
-use super::super::keys;
+use super::super::{keys, wakeups::ServiceId};
 use super::scripts::{scratch_claim, scratch_lock};
 use super::{Asked, Trouble};
 use redis::Cmd;
@@ -27,6 +27,8 @@ pub enum Missing {
     Command(String),
     /// To use keys that begin with this.
     Keys(&'static str),
+    /// To use channels that begin with this.
+    Channels(&'static str),
 }
 
 impl Missing {
@@ -35,6 +37,7 @@ impl Missing {
         match self {
             Self::Command(command) => format!("+{command}"),
             Self::Keys(start) => format!("~{start}*"),
+            Self::Channels(start) => format!("&{start}*"),
         }
     }
 }
@@ -76,7 +79,7 @@ fn commands(claim: &[String], lock: &[String]) -> Vec<(&'static str, Cmd)> {
         unreachable!("a claim has two keys")
     };
     let [holders, ends, ..] = lock else {
-        unreachable!("a lock has four keys")
+        unreachable!("a lock has more keys than that")
     };
     let command = |words: &[&str]| {
         let mut command = redis::cmd(words[0]);
@@ -86,6 +89,7 @@ fn commands(claim: &[String], lock: &[String]) -> Vec<(&'static str, Cmd)> {
         command
     };
     let nothing = "return 1";
+    let channel = keys::channel(&ServiceId::new());
     vec![
         ("time", command(&["TIME"])),
         ("scan", command(&["SCAN", "0", "COUNT", "1"])),
@@ -115,6 +119,9 @@ fn commands(claim: &[String], lock: &[String]) -> Vec<(&'static str, Cmd)> {
             "zrevrangebyscore",
             command(&["ZREVRANGEBYSCORE", ends, "1", "0"]),
         ),
+        ("zscore", command(&["ZSCORE", ends, "member"])),
+        ("ping", command(&["PING"])),
+        ("publish", command(&["PUBLISH", &channel, "nothing"])),
         ("zrem", command(&["ZREM", ends, "member"])),
         // In the past, which removes it.
         ("pexpireat", command(&["PEXPIREAT", holders, "1"])),
@@ -133,7 +140,12 @@ async fn try_it(asked: &mut Asked, name: &str, command: &Cmd) -> Option<Missing>
                 // "… to access a key", "… one of the keys …"; the other is "… to run the 'get' command".
                 detail.contains("key") && !detail.contains("to run the")
             });
-            Some(if is_about_keys {
+            let is_about_channels = error
+                .detail()
+                .is_some_and(|detail| detail.contains("channel") && !detail.contains("to run the"));
+            Some(if is_about_channels {
+                Missing::Channels(keys::CHANNEL)
+            } else if is_about_keys {
                 Missing::Keys(keys::START)
             } else {
                 Missing::Command(name.to_owned())

@@ -1,11 +1,13 @@
 //! Runs a claim and a lock through their lives, on names that nobody else has.
 
-use super::super::{Store, StoreSettings, client, keys};
+use super::super::{Attempt, Patience, Store, StoreSettings, client, keys};
 use crate::domain::claim::{
     Abandon, AbandonEffect, AbandonOutcome, Claim, ClaimOutcome, Complete, CompleteOutcome,
     LeaseOverPolicy, RenewClaim,
 };
-use crate::domain::duration::{ClaimLease, HoldAtLeast, LockDelay, LockLease, Millis, Retention};
+use crate::domain::duration::{
+    ClaimLease, HoldAtLeast, LockDelay, LockLease, LockWait, Millis, Retention,
+};
 use crate::domain::failure::Failure;
 use crate::domain::fingerprint::{Content, Fingerprint};
 use crate::domain::lease::RenewOutcome;
@@ -214,13 +216,14 @@ async fn live_lock(store: &Store, id: &LockId, timeout: Duration) -> Result<(), 
         max_holders: 0,
         hold_at_least: HoldAtLeast::parse(none).expect("it is within the limits"),
         lock_delay: LockDelay::parse(none).expect("it is within the limits"),
+        wait: LockWait::parse(none).expect("it is within the limits"),
     };
     expected(
         "acquire",
         store
-            .acquire_lock(&acquisition, &Nonce::new(), limit())
+            .acquire_lock(&acquisition, &Nonce::new(), Patience::None, limit())
             .await,
-        |outcome| matches!(outcome, AcquireOutcome::Acquired(_)).then_some(()),
+        |outcome| matches!(outcome, Attempt::Ended(AcquireOutcome::Acquired(_))).then_some(()),
     )?;
     let renewal = RenewLock {
         id: id.clone(),

@@ -1,0 +1,42 @@
+#!lua flags=allow-oom
+-- Speaks for all waiters that a service has for one resource, and tells it whose turn it is. One script, because a waiter that
+-- Redis lost gets its old place back only while its token neither holds the lock nor is spent. Runs while memory is short: it keeps places that were given.
+--   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
+--   ARGV[4] service   then of each waiter: token, nonce of its call, ticket, mode, max_holders
+-- Returns after {now,
+--   'waiting', token, wait, {token, ...}, {token, ...}}: the first in the queue and for how many microseconds it has to wait
+--     yet, '' where it is another service's; those whose place a later call took over; those to try again because their
+--     tokens are spent
+--   'late'}
+
+local service = ARGV[4]
+local spoken_for, taken, over = {}, {}, {}
+drop_silent()
+for i = 5, #ARGV, 5 do
+  local token, nonce = ARGV[i], ARGV[i + 1]
+  local w = waiter_of(token)
+  if w and w[CALL] == nonce then
+    spoken_for[#spoken_for + 1] = text(now + SPOKEN_FOR)
+    spoken_for[#spoken_for + 1] = token
+  elseif w then
+    taken[#taken + 1] = token
+  else
+    local h = holder_of(token)
+    if spent(token, h) then
+      over[#over + 1] = token
+    elseif not is_live(h) then
+      stand_in_queue(token, tonumber(ARGV[i + 2]), {nonce, service, ARGV[i + 3], tonumber(ARGV[i + 4])})
+    elseif h[NONCE] ~= nonce then
+      taken[#taken + 1] = token
+    end
+  end
+end
+-- In bunches, for the stack of Lua's.
+for i = 1, #spoken_for, 1000 do
+  redis.call('ZADD', DEADLINES, unpack(spoken_for, i, math.min(i + 999, #spoken_for)))
+end
+
+local token, w, wait = next_in_turn()
+keep()
+if not token or w[SERVICE] ~= service then token, wait = '', 0 end
+return {now, 'waiting', token, wait, taken, over}

@@ -1,0 +1,102 @@
+-- Those that wait in turn for one resource, shared by all lock scripts: first come, first served, whatever service they
+-- asked and whatever mode they asked for.
+--   KEYS[6] queue      sorted set: token by its ticket
+--   KEYS[7] waiters    hash: token -> one packed string, a MessagePack array
+--   KEYS[8] deadlines  sorted set: token by the time until which its service has spoken for it, and GRACE_MARK
+-- Only the first in the queue is ever woken, by a message to its service, which then tries again. So nobody is handed the
+-- lock who may be gone.
+
+local QUEUE, WAITERS, DEADLINES = KEYS[6], KEYS[7], KEYS[8]
+
+-- A waiter. New fields go to the end.
+local CALL, SERVICE, WANTED_MODE, WANTED_LIMIT = 1, 2, 3, 4
+
+-- For how long a service speaks for its waiters at once; it does so again every 0.75 s.
+local SPOKEN_FOR = 3000000
+-- Where nobody spoke for anybody, Redis itself may have been away: all have this long to be heard again, in their order.
+local GRACE = 1500000
+-- A token cannot contain '!'.
+local GRACE_MARK = '!grace'
+local DROPPED_AT_ONCE = 1000
+
+local CHANNEL = 'cl:w:'
+
+-- Tells a service something, as words divided by spaces.
+local function tell_service(service, ...)
+  redis.call('PUBLISH', CHANNEL .. service, table.concat({...}, ' '))
+end
+
+local function waiter_of(token)
+  local packed = redis.call('HGET', WAITERS, token)
+  return packed and cmsgpack.unpack(packed) or nil
+end
+
+local function first_waiter() return redis.call('ZRANGE', QUEUE, 0, 0)[1] end
+
+local function stand_in_queue(token, ticket, w)
+  redis.call('HSET', WAITERS, token, cmsgpack.pack(w))
+  redis.call('ZADD', QUEUE, text(ticket), token)
+  redis.call('ZADD', DEADLINES, text(now + SPOKEN_FOR), token)
+end
+
+local function leave_queue(...)
+  redis.call('HDEL', WAITERS, ...)
+  redis.call('ZREM', DEADLINES, ...)
+  redis.call('ZREM', QUEUE, ...)
+  if not first_waiter() then redis.call('UNLINK', DEADLINES, WAITERS) end
+end
+
+-- The ticket of somebody new. As with fencing tokens, Redis's clock and what the service has seen keep them growing where
+-- the queue was lost.
+local function new_ticket()
+  local last = redis.call('ZREVRANGE', QUEUE, 0, 0, 'WITHSCORES')
+  return mint(last[2] and tonumber(last[2]) or 0)
+end
+
+-- Drops those that nobody has spoken for in time.
+local function drop_silent()
+  local due = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, 1)
+  if #due == 0 then return end
+  local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
+  if not grace then
+    local newest = redis.call('ZREVRANGE', DEADLINES, 0, 0, 'WITHSCORES')
+    if tonumber(newest[2]) <= now then
+      redis.call('ZADD', DEADLINES, text(now + GRACE), GRACE_MARK)
+      return
+    end
+  elseif now < tonumber(grace) then
+    return
+  end
+  leave_queue(unpack(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, DROPPED_AT_ONCE)))
+end
+
+-- How many wait, of those that are spoken for.
+local function waiting()
+  local count = redis.call('ZCOUNT', DEADLINES, '(' .. text(now), '+inf')
+  local grace = count > 0 and redis.call('ZSCORE', DEADLINES, GRACE_MARK)
+  return (grace and now < tonumber(grace)) and count - 1 or count
+end
+
+-- The first in the queue, and for how long it has to wait yet, 0 if it may have the lock now; nil where nobody waits.
+local function next_in_turn()
+  while true do
+    local token = first_waiter()
+    if not token then return nil end
+    local w = waiter_of(token)
+    if w then
+      -- Somebody else's hand may have deleted any of the keys: nobody may stand in the way without an end.
+      if not redis.call('ZSCORE', DEADLINES, token) then
+        redis.call('ZADD', DEADLINES, text(now + SPOKEN_FOR), token)
+      end
+      local wait = is_free_for(w[WANTED_MODE], w[WANTED_LIMIT]) and 0 or changes_at(w[WANTED_MODE]) - now
+      return token, w, wait
+    end
+    leave_queue(token)
+  end
+end
+
+-- Has the service of the first in the queue try for it: at once, or when the lock can next change.
+local function wake_next()
+  local token, w, wait = next_in_turn()
+  if token then tell_service(w[SERVICE], 'turn', KEYS[2], token, text(wait)) end
+end
