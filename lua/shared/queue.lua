@@ -21,9 +21,9 @@ local DROPPED_AT_ONCE = 1000
 
 local CHANNEL = 'cl:w:'
 
--- Tells a service something, as words divided by spaces.
+-- Tells a service something, as words divided by spaces. What a script did must not depend on whether it may.
 local function tell_service(service, ...)
-  redis.call('PUBLISH', CHANNEL .. service, table.concat({...}, ' '))
+  redis.pcall('PUBLISH', CHANNEL .. service, table.concat({...}, ' '))
 end
 
 local function waiter_of(token)

@@ -125,6 +125,7 @@ const REFUSALS: [&str; 3] = ["NOPERM", "MISCONF", "MASTERDOWN"];
 
 /// A connection that is asked one question after the other.
 struct Asked {
+    client: redis::Client,
     connection: MultiplexedConnection,
     timeout: Duration,
     user: String,
@@ -163,6 +164,7 @@ impl Asked {
         match tokio::time::timeout(timeout, connecting).await {
             Ok(connected) => Ok(Self {
                 connection: connected.map_err(|error| Unreachable::of(&error))?,
+                client,
                 timeout,
                 user,
                 is_silent: false,

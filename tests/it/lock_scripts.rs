@@ -25,6 +25,10 @@ struct Ask {
     max_holders: i64,
     hold_at_least: i64,
     lock_delay: i64,
+    /// What it does where it cannot have the lock at once.
+    how: &'static str,
+    /// The service that it asked.
+    service: &'static str,
 }
 
 /// An exclusive lock for 100 s.
@@ -37,6 +41,8 @@ fn ask(token: &str) -> Ask {
         max_holders: 0,
         hold_at_least: 0,
         lock_delay: 0,
+        how: "no",
+        service: "here",
     }
 }
 
@@ -59,6 +65,9 @@ impl Ask {
             number(self.max_holders),
             number(self.hold_at_least),
             number(self.lock_delay),
+            self.how.to_owned(),
+            self.service.to_owned(),
+            "0".to_owned(),
         ]
     }
 
@@ -72,7 +81,7 @@ impl Ask {
 }
 
 fn keys(resource: &str) -> Vec<String> {
-    let parts = ["h", "e", "m", "s", "l"];
+    let parts = ["h", "e", "m", "s", "l", "q", "w", "d"];
     parts
         .map(|part| format!("cl:l:{{default/{resource}}}:{part}"))
         .to_vec()

@@ -6,7 +6,7 @@
 use super::super::{keys, wakeups::ServiceId};
 use super::scripts::{scratch_claim, scratch_lock};
 use super::{Asked, Trouble};
-use redis::Cmd;
+use redis::{Cmd, RedisError};
 
 /// What is written goes after this many milliseconds at the latest.
 const GONE_AFTER: u64 = 5_000;
@@ -61,6 +61,7 @@ pub(super) async fn look(asked: &mut Asked) -> Rights {
     for (command, try_command) in commands(&claim, &lock) {
         note(try_it(asked, command, &try_command).await);
     }
+    note(asked.may_subscribe().await);
     let mut probe = redis::cmd("SET");
     probe.arg(keys::PROBE).arg("").arg("PX").arg(1);
     note(try_it(asked, "set", &probe).await);
@@ -129,30 +130,47 @@ fn commands(claim: &[String], lock: &[String]) -> Vec<(&'static str, Cmd)> {
     ]
 }
 
+impl Asked {
+    /// Whether the user may listen to its own channel, which takes a connection for that alone.
+    async fn may_subscribe(&self) -> Option<Missing> {
+        let subscribing = async {
+            let mut connection = self.client.get_async_pubsub().await?;
+            connection.subscribe(keys::channel(&ServiceId::new())).await
+        };
+        match tokio::time::timeout(self.timeout, subscribing).await {
+            Ok(Err(error)) => refused("subscribe", &error),
+            _ => None,
+        }
+    }
+}
+
 /// Of `return 1`, which the command before loaded; where it was not, NOSCRIPT says that it may be called.
 const SHA_OF_NOTHING: &str = "e0e1f9fabfc9d4800c877a703b823ac0578ff8db";
 
 /// What the user has no right to; nothing where the command is done, or fails for another reason.
 async fn try_it(asked: &mut Asked, name: &str, command: &Cmd) -> Option<Missing> {
     match asked.ask::<redis::Value>(command).await {
-        Err(Trouble::Error(error)) if error.code() == Some("NOPERM") => {
-            let is_about_keys = error.detail().is_some_and(|detail| {
-                // "… to access a key", "… one of the keys …"; the other is "… to run the 'get' command".
-                detail.contains("key") && !detail.contains("to run the")
-            });
-            let is_about_channels = error
-                .detail()
-                .is_some_and(|detail| detail.contains("channel") && !detail.contains("to run the"));
-            Some(if is_about_channels {
-                Missing::Channels(keys::CHANNEL)
-            } else if is_about_keys {
-                Missing::Keys(keys::START)
-            } else {
-                Missing::Command(name.to_owned())
-            })
-        }
+        Err(Trouble::Error(error)) => refused(name, &error),
         _ => None,
     }
+}
+
+/// What right an error says is missing.
+fn refused(name: &str, error: &RedisError) -> Option<Missing> {
+    if error.code() != Some("NOPERM") {
+        return None;
+    }
+    // "… to access a key", "… one of the keys …", "… one of the channels …"; the other is "… to run the 'get' command".
+    let detail = error.detail().unwrap_or("");
+    Some(if detail.contains("to run the") {
+        Missing::Command(name.to_owned())
+    } else if detail.contains("channel") {
+        Missing::Channels(keys::CHANNEL)
+    } else if detail.contains("key") {
+        Missing::Keys(keys::START)
+    } else {
+        Missing::Command(name.to_owned())
+    })
 }
 
 #[cfg(test)]
@@ -170,7 +188,7 @@ mod tests {
                 continue;
             }
             let script = fs::read_to_string(path).expect("a script");
-            for call in script.split("redis.call('").skip(1) {
+            for call in script.split("call('").skip(1) {
                 let (name, _) = call.split_once('\'').expect("a name ends");
                 found.insert(name.to_lowercase());
             }

@@ -14,11 +14,14 @@ pub fn assemble(family: &str, name: &str) -> String {
         fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
     };
     let body = read(format!("{name}.lua"));
-    let shared = [
+    let mut shared = vec![
         read("shared/base.lua".to_owned()),
         read(format!("shared/{family}.lua")),
-    ]
-    .join("\n");
+    ];
+    if family == "lock" {
+        shared.push(read("shared/queue.lua".to_owned()));
+    }
+    let shared = shared.join("\n");
     match body.split_once('\n') {
         Some((shebang, rest)) if shebang.starts_with("#!") => [shebang, &shared, rest].join("\n"),
         _ => [shared, body].join("\n"),
