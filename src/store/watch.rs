@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Promise 6 of the README holds from the next look after Redis's clock was set back, so the looks are close together.
+/// Promise 7 of the README holds from the next look after Redis's clock was set back, so the looks are close together.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// `#!lua` and functions of newer scripts came with this version.
 pub(super) const OLDEST_VERSION: u32 = 7;
