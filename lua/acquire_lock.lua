@@ -59,6 +59,7 @@ if not (is_in_turn and is_free_for(mode, max_holders)) then
     changed = true
   end
   if changed then keep() end
+  tell_ended()
   -- One that is free is on its way to the first in the queue, and nobody knows how long that will hold it.
   local changes = is_free_for(mode, max_holders) and now + UNKNOWN or changes_at(mode)
   local answer = {now, ticket and 'queued' or 'held', waiting(), changes, live_holders(10), held}
@@ -72,7 +73,7 @@ local hold_at_least = ARGV[10] * 1000
 local granted = {
   mint(last), mode, now + lease, lease, now,
   hold_at_least > 0 and now + hold_at_least or 0, ARGV[11] * 1000, max_holders, 0, nonce, ARGV[6],
-  last_grant(),
+  last_grant(), '', 0,
 }
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end
@@ -81,6 +82,8 @@ if w then
   leave_queue(token)
   if w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
 end
+find_ended()
+tell_ended()
 -- Readers in a row come in together, and whoever is the next for a writer has to know until when this one may hold it.
 if first then wake_next() end
 keep()

@@ -46,7 +46,7 @@ end
 -- What others ask for while a grant stands that may yet be undone holds for the record that its undo brings back.
 local function make_stricter_before()
   if policy ~= MARK_UNCERTAIN or r[TOKEN] == token or r[BEFORE] == '' then return false end
-  local before = cmsgpack.unpack(r[BEFORE])
+  local before = unpacked(r[BEFORE])
   local was_open = before[STATE] == IN_FLIGHT or before[STATE] == GIVEN_UP
     or (before[STATE] == ABANDONED and before[TAKEN_OVER] == 1)
   if not was_open or now >= before[EXPIRES_AT] or before[POLICY] == policy then return false end
@@ -119,6 +119,7 @@ if before then
     if before[TOKEN] ~= token then
       if before[STATE] == IN_FLIGHT then
         spend(r, before[TOKEN], 'TAKEN_OVER', before[LEASE_END] + memory, GRANTED)
+        tell_lost(before[OWNER], KEYS[1], before[TOKEN], 'TAKEN_OVER')
       elseif before[STATE] == COMPLETED then
         spend(r, before[TOKEN], 'COMPLETED', before[ENDED_AT] + memory, GRANTED, before[DIGEST])
       elseif before[STATE] == GIVEN_UP then
@@ -130,6 +131,7 @@ if before then
     r[TAKEN_OVER] = before[TAKEN_OVER]
     if state == IN_FLIGHT then
       spend(r, before[TOKEN], 'TAKEN_OVER', now + memory, GRANTED)
+      tell_lost(before[OWNER], KEYS[1], before[TOKEN], 'TAKEN_OVER')
       r[TAKEN_OVER] = 1
     elseif state == GIVEN_UP then
       spend(r, before[TOKEN], 'RELEASED', before[ENDED_AT] + memory, GRANTED)

@@ -29,12 +29,14 @@ for i = 1, #entries, 2 do
     if h[RELEASED] == 0 then
       forced[#forced + 1] = {token, h[FENCE]}
       held[#held + 1] = held_for(h)
+      tell_lost(h[OWNER] or '', KEYS[2], token, 'FORCED')
     end
   end
 end
 -- Of any number only the newest are remembered, so that only those are written down.
 table.sort(forced, function(a, b) return a[2] > b[2] end)
 for i = 1, math.min(#forced, SPENT_GRANTED) do spend(forced[i][1], 'F', now + memory) end
+tell_ended()
 if #ended > 0 then wake_next() end
 if #ended > 0 or cleared > 0 then keep() end
 return {now, 'released', cursor, newest, live, ended, held}

@@ -3,6 +3,7 @@
 --   KEYS[1] record, KEYS[2] response
 --   ARGV[4] token   ARGV[5] lease, ms; '' for that of the claim   ARGV[6] 1 if a checkpoint is given
 --   ARGV[7] checkpoint   ARGV[8] its sequence   ARGV[9] the server's largest retention, ms
+--   ARGV[10] the stream that asks, '' where none does   ARGV[11] when it was asked, microseconds; 0 for none
 -- Returns after {now,
 --   'renewed', lease_end, fence}: also after the end of the lease, while nobody took the claim over
 --   'lost', reason}: NOT_FOUND, TAKEN_OVER, RELEASED, FORCED, COMPLETED
@@ -12,14 +13,11 @@ local token, given, checkpoint, sequence = ARGV[4], ARGV[6] == '1', ARGV[7], ton
 local max_retention = ARGV[9] * 1000
 
 local r, state = load()
-if state == COMPLETED then return {now, 'lost', 'COMPLETED'} end
-local reason = spent(r, token)
+local reason = loss(r, state, token)
 if reason then return {now, 'lost', reason} end
-if state == NONE or state == ABANDONED then return {now, 'lost', 'NOT_FOUND'} end
-if r[TOKEN] ~= token then return {now, 'lost', 'TAKEN_OVER'} end
-if state == GIVEN_UP then return {now, 'lost', 'RELEASED'} end
 
 heard(r)
+own(r, OWNER, ARGV[10], tonumber(ARGV[11]))
 extend(r, ARGV[5] == '' and r[LEASE] or ARGV[5] * 1000, max_retention)
 if given and (sequence == 0 or sequence > r[SEQUENCE]) then
   r[CHECKPOINT] = checkpoint

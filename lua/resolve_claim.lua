@@ -24,6 +24,7 @@ else
   local remembered = now + memory
   if resolution == 'forget' then remembered = math.max(remembered, r[EXPIRES_AT]) end
   spend(r, r[TOKEN], 'FORCED', remembered, GRANTED)
+  if state == IN_FLIGHT then tell_lost(r[OWNER], KEYS[1], r[TOKEN], 'FORCED') end
   r[TOKEN] = ''
   heard(r)
   if resolution == 'complete' then

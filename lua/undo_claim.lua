@@ -14,7 +14,7 @@ local token, nonce = ARGV[4], ARGV[5]
 local r = load()
 if not r or r[STATE] ~= IN_FLIGHT or r[TOKEN] ~= token or r[NONCE] ~= nonce then return {now, 'kept'} end
 
-local restored = r[BEFORE] == '' and blank() or cmsgpack.unpack(r[BEFORE])
+local restored = r[BEFORE] == '' and blank() or unpacked(r[BEFORE])
 restored[LAST_FENCE] = r[LAST_FENCE]
 restored[SPENT] = {}
 for _, entry in ipairs(r[SPENT]) do

@@ -27,3 +27,29 @@ end
 local function expire_at(key, microseconds)
   redis.call('PEXPIREAT', key, text(math.ceil(microseconds / 1000)))
 end
+
+local CHANNEL = 'cl:w:'
+
+-- Tells a service something, as words divided by spaces. What a script did must not depend on whether it may.
+local function tell_service(service, ...)
+  redis.pcall('PUBLISH', CHANNEL .. service, table.concat({...}, ' '))
+end
+
+-- A lease belongs to the stream that asked for it last, its owner: '<service>.<number of the stream>', or '' for none. That
+-- one alone is told of its loss, and may end it. `at` is where a record has its owner, and next to that when it asked: the
+-- stream's estimate of the time here. So one that asked earlier and is heard later takes nothing away.
+
+local function own(record, at, owner, stamp)
+  if stamp > record[at + 1] then record[at], record[at + 1] = owner, stamp end
+end
+
+local function disown(record, at, owner, stamp)
+  if stamp <= record[at + 1] then return end
+  if record[at] == owner then record[at] = '' end
+  record[at + 1] = stamp
+end
+
+local function tell_lost(owner, key, token, reason)
+  local service, stream = string.match(owner, '^(%w+)%.(%d+)$')
+  if service then tell_service(service, 'lost', stream, key, token, reason) end
+end

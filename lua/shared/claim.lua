@@ -14,6 +14,7 @@ local ABANDON_REASON, ORIGIN = 27, 28
 local SPENT = 29                     -- {token, reason, until, class, digest}, oldest first
 local RECEIPTS_UNTIL = 30            -- no receipt of the key's is good for longer
 local LAST_FENCE = 31                -- the highest token given out, which an undone grant leaves above FENCE
+local OWNER, OWNED_AT = 32, 33       -- the stream that keeps the lease alive, and when that asked to
 
 -- NONE has only memory; GIVEN_UP was abandoned with effect UNKNOWN, ABANDONED with effect NONE.
 local NONE, IN_FLIGHT, COMPLETED, GIVEN_UP, ABANDONED = 0, 1, 2, 3, 4
@@ -39,7 +40,14 @@ local function blank()
     '', '',
     {},
     0, 0,
+    '', 0,
   }
+end
+
+local function unpacked(packed)
+  local r = cmsgpack.unpack(packed)
+  r[OWNER], r[OWNED_AT] = r[OWNER] or '', r[OWNED_AT] or 0
+  return r
 end
 
 -- Until when anything about the key has to be known.
@@ -56,7 +64,7 @@ end
 local function load()
   local packed = redis.call('GET', KEYS[1])
   if not packed then return nil, NONE end
-  local r = cmsgpack.unpack(packed)
+  local r = unpacked(packed)
   if now >= keep_until(r) then return nil, NONE end
   local remembered = {}
   for _, entry in ipairs(r[SPENT]) do
@@ -125,6 +133,17 @@ local function extend(r, lease, max_retention)
   r[EXPIRES_AT] = expiry(r, max_retention)
 end
 
+-- Why a token does not hold the key; nil for the one that does. `state` is that now.
+local function loss(r, state, token)
+  if state == COMPLETED then return 'COMPLETED' end
+  local reason = spent(r, token)
+  if reason then return reason end
+  if state == NONE or state == ABANDONED then return 'NOT_FOUND' end
+  if r[TOKEN] ~= token then return 'TAKEN_OVER' end
+  if state == GIVEN_UP then return 'RELEASED' end
+  return nil
+end
+
 local function drop_response(r)
   if r[RESPONSE_KIND] == APART then redis.call('UNLINK', KEYS[2]) end
   r[RESPONSE_KIND], r[RESPONSE], r[RESPONSE_UNTIL] = NO_RESPONSE, '', 0
@@ -135,6 +154,7 @@ end
 local function complete(r, retention, response, digest)
   r[STATE], r[ENDED_AT], r[EXPIRES_AT], r[RETENTION] = COMPLETED, now, now + retention, retention
   r[TAKEN_OVER], r[CHECKPOINT], r[SEQUENCE] = 0, '', 0
+  r[OWNER], r[OWNED_AT] = '', 0
   heard(r)
   drop_response(r)
   r[DIGEST] = digest

@@ -17,6 +17,7 @@ local LAST_FENCE, LAST_GRANT = '!fence', '!granted'
 local FENCE, MODE, LEASE_END, LEASE, ACQUIRED_AT = 1, 2, 3, 4, 5
 local HOLD_UNTIL, DELAY, LIMIT, RELEASED, NONCE, HOLDER = 6, 7, 8, 9, 10, 11
 local GRANTED_BEFORE = 12            -- when the resource was acquired last before this, for the undo
+local OWNER, OWNED_AT = 13, 14       -- the stream that keeps it alive, and when that asked to
 local EXCLUSIVE = 'EXCLUSIVE'
 
 -- How many expired holders one script clears away, so that none takes long.
@@ -27,7 +28,10 @@ local SPENT_MOST, SPENT_GRANTED, SPENT_UNSEEN = 126, 100, 16
 
 local function holder_of(token)
   local packed = redis.call('HGET', HOLDERS, token)
-  return packed and cmsgpack.unpack(packed) or nil
+  if not packed then return nil end
+  local h = cmsgpack.unpack(packed)
+  h[OWNER], h[OWNED_AT] = h[OWNER] or '', h[OWNED_AT] or 0
+  return h
 end
 
 local function is_live(h) return h ~= nil and h[RELEASED] == 0 and now < h[LEASE_END] end
@@ -109,6 +113,19 @@ local function spent(token, h)
   return nil
 end
 
+-- Those whose lease ended and whose streams are to be told so, once it is known whether somebody acquired the lock since.
+local to_be_told = {}
+
+local function tell_later(token, h)
+  if h[OWNER] ~= '' then to_be_told[#to_be_told + 1] = {h[OWNER], token, h[LEASE_END]} end
+end
+
+local function tell_ended()
+  for _, ended in ipairs(to_be_told) do
+    tell_lost(ended[1], KEYS[2], ended[2], lease_over_reason(ended[3]))
+  end
+end
+
 -- How long a holder that nobody released has held the lock.
 local function held_for(h) return math.min(now, h[LEASE_END]) - h[ACQUIRED_AT] end
 
@@ -122,10 +139,24 @@ local function clear_ended()
     remove(token)
     if h and h[RELEASED] == 0 then
       held[#held + 1] = held_for(h)
+      tell_later(token, h)
       if now < h[LEASE_END] + memory then spend(token, 'L', h[LEASE_END] + memory, h[LEASE_END]) end
     end
   end
   return #ended, held
+end
+
+-- Finds those whose lease ended and who count on. Each is looked at once, since no cost may grow with their number.
+local function find_ended()
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', LIVE, '-inf', text(now), 'LIMIT', 0, CLEARED_AT_ONCE)) do
+    redis.call('ZREM', LIVE, token)
+    local h = holder_of(token)
+    if h and h[OWNER] ~= '' then
+      tell_later(token, h)
+      h[OWNER] = ''
+      redis.call('HSET', HOLDERS, token, cmsgpack.pack(h))
+    end
+  end
 end
 
 -- How many count now, and whether one of them is exclusive: then it is the only one.

@@ -52,7 +52,7 @@ impl Coordinator {
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
         let report = Report::begin(&self.metrics, "renew_claim", Subject::Claim(&renewal.id));
-        let result = self.store.renew_claim(&renewal, limit).await;
+        let result = self.store.renew_claim(&renewal, None, limit).await;
         report.end(result.as_ref());
         result
     }

@@ -1,16 +1,21 @@
-//! Takes back what was granted to a call whose caller went away before it heard of it.
+//! Takes back what was granted to a call whose caller went away before it heard of it, and ends what was to end with its
+//! stream.
 
 use crate::domain::failure::{Cause, Failure};
+use crate::domain::lease::LeaseName;
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::token::{ClaimToken, LockToken, Nonce};
 use crate::store::Store;
 use crate::trace;
+use futures_util::StreamExt as _;
 use std::time::{Duration, Instant};
 use tokio_util::task::TaskTracker;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// Leases of one stream that are ended at once.
+const ENDED_AT_ONCE: usize = 256;
 
 /// A grant, or a call that may have got one, which is taken back when this is dropped: unless its caller heard of it.
 #[derive(Debug)]
@@ -78,7 +83,7 @@ impl Cleanups {
         let grant = Grant {
             undo: Some(undo),
             cleanups: self.clone(),
-            _unsettled: self.tasks.token(),
+            _unsettled: self.unsettled(),
         };
         let task = self.tasks.spawn(trace::carried(async move {
             let result = call.await;
@@ -126,25 +131,35 @@ impl Cleanups {
         }
         let store = self.store.clone();
         self.tasks.spawn(async move {
-            let mut pause = FIRST_PAUSE;
-            while Instant::now() < undo.until {
-                let limit = (Instant::now() + store.timeout()).min(undo.until);
-                match undo.run(&store, limit).await {
-                    Ok(()) => return,
-                    Err(Failure::StoreUnavailable { .. }) => {
-                        tokio::time::sleep(pause).await;
-                        pause = (pause * 2).min(LONGEST_PAUSE);
-                    }
-                    Err(failure) => {
-                        tracing::error!(
-                            ?failure,
-                            "could not take back a grant that nobody heard of"
-                        );
-                        return;
-                    }
-                }
+            let (store, undo) = (&store, &undo);
+            let done = until_done(store, undo.until, |limit| undo.run(store, limit)).await;
+            if let Err(failure) = done {
+                tracing::error!(?failure, "could not take back a grant that nobody heard of");
             }
         });
+    }
+
+    /// Ends leases with their stream, each until it would have ended by itself.
+    pub(super) fn end_leases(&self, stream: u64, leases: Vec<(LeaseName, Instant)>) {
+        let store = self.store.clone();
+        self.tasks.spawn(async move {
+            let store = &store;
+            let end = async |(lease, until): (LeaseName, Instant)| {
+                let lease = &lease;
+                let end_it = |limit| store.end_lease(stream, lease, limit);
+                if let Err(failure) = until_done(store, until, end_it).await {
+                    tracing::error!(?failure, "could not end a lease with its stream");
+                }
+            };
+            futures_util::stream::iter(leases)
+                .for_each_concurrent(ENDED_AT_ONCE, end)
+                .await;
+        });
+    }
+
+    /// Has the end of the service wait, as for a task, until the answer is dropped.
+    pub(super) fn unsettled(&self) -> TaskTrackerToken {
+        self.tasks.token()
     }
 
     pub(super) async fn finish(&self, limit: Instant) {
@@ -152,6 +167,28 @@ impl Cleanups {
         // Whatever is not taken back by then ends with its lease.
         let _ = tokio::time::timeout_at(limit.into(), self.tasks.wait()).await;
     }
+}
+
+/// Tries, and tries again while the store cannot be asked, until there is nothing left to do.
+async fn until_done<F>(
+    store: &Store,
+    until: Instant,
+    attempt: impl Fn(Instant) -> F,
+) -> Result<(), Failure>
+where
+    F: Future<Output = Result<(), Failure>>,
+{
+    let mut pause = FIRST_PAUSE;
+    while Instant::now() < until {
+        match attempt((Instant::now() + store.timeout()).min(until)).await {
+            Err(Failure::StoreUnavailable { .. }) => {
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+            done => return done,
+        }
+    }
+    Ok(())
 }
 
 impl Undo {

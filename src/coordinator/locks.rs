@@ -62,7 +62,7 @@ impl Coordinator {
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
         let report = Report::begin(&self.metrics, "renew_lock", Subject::Lock(&renewal.id));
-        let result = self.store.renew_lock(&renewal, limit).await;
+        let result = self.store.renew_lock(&renewal, None, limit).await;
         report.end(result.as_ref());
         result
     }

@@ -4,17 +4,20 @@
 mod admin;
 mod claims;
 mod cleanup;
+mod leases;
 mod locks;
 mod queue;
 mod report;
 
 pub use admin::Operator;
 pub use cleanup::Grant;
+pub use leases::LeaseStream;
 
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
 use crate::store::{Store, WakeUp};
 use cleanup::Cleanups;
+use leases::Streams;
 use queue::Queue;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -50,6 +53,7 @@ pub struct Coordinator {
     metrics: Metrics,
     cleanups: Cleanups,
     queue: Queue,
+    streams: Streams,
     /// What runs beside the calls, for as long as there is a coordinator.
     _background: Arc<[AbortOnDropHandle<()>; 2]>,
 }
@@ -58,19 +62,26 @@ impl Coordinator {
     /// Over a store, within limits.
     pub fn new(store: Store, limits: Limits, metrics: Metrics) -> Self {
         let (queue, speaking) = Queue::new(store.clone(), metrics.clone());
+        let streams = Streams::default();
         let listening = store.listen({
-            let queue = queue.clone();
+            let (queue, streams) = (queue.clone(), streams.clone());
             move |wake_up| match wake_up {
                 WakeUp::Listening => queue.speak_now(),
                 WakeUp::Turn { lock, token, after } => queue.turn(&lock, &token, after),
                 WakeUp::PlaceTaken { lock, token, nonce } => {
                     queue.place_taken(&lock, &token, &nonce);
                 }
-                WakeUp::ClaimEnded(_) | WakeUp::LeaseLost { .. } => {}
+                WakeUp::LeaseLost {
+                    stream,
+                    lease,
+                    reason,
+                } => streams.lost(stream, &lease, reason),
+                WakeUp::ClaimEnded(_) => {}
             }
         });
         Self {
             queue,
+            streams,
             _background: Arc::new([speaking, listening]),
             cleanups: Cleanups::new(store.clone()),
             store,

@@ -2,7 +2,7 @@
 
 use crate::domain::claim::{AbandonOutcome, ClaimOutcome, CompleteOutcome};
 use crate::domain::failure::Failure;
-use crate::domain::lease::{LossReason, RenewOutcome};
+use crate::domain::lease::{LeaseName, LossReason, RenewOutcome};
 use crate::domain::lock::{AcquireOutcome, ReleaseOutcome};
 use crate::domain::name::{ClaimId, LockId, Tenant};
 use crate::metrics::Metrics;
@@ -19,7 +19,14 @@ pub(super) enum Subject<'a> {
     Lock(&'a LockId),
 }
 
-impl Subject<'_> {
+impl<'a> Subject<'a> {
+    pub(super) fn of(lease: &'a LeaseName) -> Self {
+        match lease {
+            LeaseName::Lock(id, _) => Self::Lock(id),
+            LeaseName::Claim(id, _) => Self::Claim(id),
+        }
+    }
+
     fn tenant(&self) -> &Tenant {
         match self {
             Self::Claim(id) => &id.tenant,

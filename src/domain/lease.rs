@@ -1,5 +1,7 @@
 //! What claims and locks have in common: each is a lease that a token holds, can renew and can lose.
 
+use super::claim::RenewClaim;
+use super::lock::RenewLock;
 use super::name::{ClaimId, LockId};
 use super::token::{ClaimToken, LockToken};
 use std::time::Duration;
@@ -11,6 +13,39 @@ pub enum LeaseName {
     Lock(LockId, LockToken),
     /// Of a claim.
     Claim(ClaimId, ClaimToken),
+}
+
+/// A renewal of either.
+#[derive(Clone, Debug)]
+pub enum Renewal {
+    /// Of a lock.
+    Lock(RenewLock),
+    /// Of a claim.
+    Claim(RenewClaim),
+}
+
+impl Renewal {
+    /// Which lease.
+    pub fn name(&self) -> LeaseName {
+        match self {
+            Self::Lock(renewal) => LeaseName::Lock(renewal.id.clone(), renewal.token.clone()),
+            Self::Claim(renewal) => LeaseName::Claim(renewal.id.clone(), renewal.token.clone()),
+        }
+    }
+}
+
+/// What a stream asks for one of its leases.
+#[derive(Clone, Debug)]
+pub enum KeepAlive {
+    /// To renew it, and from now on to tell of its loss.
+    Renew {
+        /// Which, and by how much.
+        renewal: Renewal,
+        /// To end it when the stream ends, too.
+        end_on_close: bool,
+    },
+    /// To take it off the stream, and leave it standing.
+    Detach(LeaseName),
 }
 
 /// Why a token no longer holds what it names.
@@ -41,7 +76,13 @@ impl LossReason {
         Self::LeaseOver,
     ];
 
-    /// The word for it in metrics and log lines.
+    /// The one that a word of the scripts' stands for.
+    pub fn parse(word: &str) -> Option<Self> {
+        let is_it = |reason: &Self| reason.name().eq_ignore_ascii_case(word);
+        Self::ALL.into_iter().find(is_it)
+    }
+
+    /// The word for it in metrics and log lines; the scripts write it in capitals.
     pub fn name(self) -> &'static str {
         match self {
             Self::NotFound => "not_found",

@@ -12,7 +12,7 @@ pub use calls::{CallMetrics, Code, MethodMetrics, MethodName};
 pub use outcomes::TenantLimit;
 
 use crate::domain::claim::ClaimOutcome;
-use crate::domain::lease::LossReason;
+use crate::domain::lease::{LeaseName, LossReason};
 use crate::domain::lock::AcquireOutcome;
 use crate::domain::name::Tenant;
 use outcomes::Outcomes;
@@ -61,6 +61,8 @@ struct Inner {
     store_duration: Histograms,
     store_up: Gauge,
     waiters: Gauge,
+    lock_leases: Gauge,
+    claim_leases: Gauge,
 }
 
 fn short() -> Histogram {
@@ -134,6 +136,13 @@ impl Metrics {
             "Calls that wait now: for their turn with a lock, or for a claim in flight to end",
             waiters.clone(),
         );
+        let leases = Family::<Labels, Gauge>::default();
+        at.register(
+            "claimlock_leases",
+            "Leases that streams keep alive now",
+            leases.clone(),
+        );
+        let leases = |kind: &str| leases.get_or_create_owned(&vec![("kind", kind.to_owned())]);
         at.register(
             "claimlock_build",
             "What is running; always 1",
@@ -151,6 +160,8 @@ impl Metrics {
             store_duration,
             store_up,
             waiters,
+            lock_leases: leases("lock"),
+            claim_leases: leases("claim"),
         }))
     }
 
@@ -210,6 +221,14 @@ impl Metrics {
     /// A call waits, until the answer is dropped.
     pub fn waiter(&self) -> Counted {
         Counted::in_gauge(&self.0.waiters)
+    }
+
+    /// A stream keeps a lease alive, until the answer is dropped.
+    pub fn lease(&self, lease: &LeaseName) -> Counted {
+        Counted::in_gauge(match lease {
+            LeaseName::Lock(..) => &self.0.lock_leases,
+            LeaseName::Claim(..) => &self.0.claim_leases,
+        })
     }
 
     /// Says whether Redis answers.

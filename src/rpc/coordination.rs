@@ -2,12 +2,13 @@
 
 use super::convert;
 use super::deadline::TimeLimit;
-use super::layer::Unheard;
+use super::keep_alive;
+use super::layer::{EndsItself, Unheard};
 use super::proto::coordination_service_server::CoordinationService;
 use super::proto::{
     AbandonRequest, AbandonResponse, AcquireLockRequest, AcquireLockResponse, ClaimRequest,
-    ClaimResponse, CompleteRequest, CompleteResponse, KeepAliveRequest, KeepAliveResponse,
-    PipelineRequest, PipelineResponse, ReleaseLockRequest, ReleaseLockResponse, RenewClaimRequest,
+    ClaimResponse, CompleteRequest, CompleteResponse, KeepAliveRequest, PipelineRequest,
+    PipelineResponse, ReleaseLockRequest, ReleaseLockResponse, RenewClaimRequest,
     RenewClaimResponse, RenewLockRequest, RenewLockResponse,
 };
 use super::serve::Draining;
@@ -141,15 +142,17 @@ impl CoordinationService for Coordination {
         limit.answer(result.await.map(convert::locks::release_response))
     }
 
-    type KeepAliveStream = NoStream<KeepAliveResponse>;
+    type KeepAliveStream = keep_alive::Told;
 
     async fn keep_alive(
         &self,
-        _: Request<Streaming<KeepAliveRequest>>,
+        request: Request<Streaming<KeepAliveRequest>>,
     ) -> Result<Response<Self::KeepAliveStream>, Status> {
-        Err(Status::unimplemented(
-            "KeepAlive is not served yet: use RenewClaim and RenewLock",
-        ))
+        let drain = drain(&request);
+        let told = keep_alive::serve(&self.0, request.into_inner(), drain);
+        let mut response = Response::new(told);
+        response.extensions_mut().insert(EndsItself);
+        Ok(response)
     }
 
     type PipelineStream = NoStream<PipelineResponse>;

@@ -93,18 +93,12 @@ async fn passed(deadline: Option<CallerDeadline>) {
 /// Our own failures have details. One without comes from the codec, and is told as the caller's mistake that it is.
 fn in_our_words(response: Response<tonic::body::Body>) -> Response<tonic::body::Body> {
     let headers = response.headers();
-    if headers.contains_key("grpc-status-details-bin") {
+    if code(headers).is_none() || headers.contains_key("grpc-status-details-bin") {
         return response;
     }
-    match code(headers) {
-        Some(Code::OutOfRange) => status::too_large_message().into_http(),
-        Some(Code::Internal) => {
-            let status = Status::from_header_map(headers);
-            tracing::debug!(?status, "a message could not be read");
-            let why = status.as_ref().map_or("", Status::message);
-            status::malformed_message(why).into_http()
-        }
-        _ => response,
+    match Status::from_header_map(headers).and_then(|status| status::of_codec(&status)) {
+        Some(status) => status.into_http(),
+        None => response,
     }
 }
 

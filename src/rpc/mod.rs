@@ -5,6 +5,7 @@ mod convert;
 mod coordination;
 mod deadline;
 mod health;
+mod keep_alive;
 mod layer;
 mod observe;
 mod serve;

@@ -98,24 +98,27 @@ impl Observed {
                     "the caller went away"
                 );
             }
-            _ if self.call.notes().is_logged() => {}
-            _ => self.log(code),
+            _ => log_failure(self.method.name(), &self.call, code),
         }
     }
+}
 
-    fn log(&self, code: GrpcCode) {
-        let notes = self.call.notes();
-        tracing::info!(
-            target: REFUSALS,
-            method = self.method.name(),
-            code = word(code),
-            reason = notes.reason(),
-            fields = notes.bad_fields(),
-            subject = notes.subject(),
-            trace_id = self.call.trace_id().map(tracing::field::display),
-            "call failed"
-        );
+/// The one line of a call that failed, or of a message on a stream that did.
+pub(super) fn log_failure(method: &str, call: &Call, code: GrpcCode) {
+    let notes = call.notes();
+    if notes.is_logged() {
+        return;
     }
+    tracing::info!(
+        target: REFUSALS,
+        method,
+        code = word(code),
+        reason = notes.reason(),
+        fields = notes.bad_fields(),
+        subject = notes.subject(),
+        trace_id = call.trace_id().map(tracing::field::display),
+        "call failed"
+    );
 }
 
 impl Drop for Observed {

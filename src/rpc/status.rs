@@ -1,5 +1,6 @@
 //! The one place where a failure becomes a gRPC status.
 
+use super::proto::CallError;
 use crate::domain::failure::{Failure, FieldViolation, Refused};
 use crate::trace::{self, REFUSALS};
 use http::HeaderMap;
@@ -134,8 +135,35 @@ pub(super) fn draining_trailers<T>() -> Frame<T> {
     }
 }
 
+/// What the codec said of bytes that it could not read or would not take, in our words; nothing where it was not the codec.
+pub(super) fn of_codec(status: &Status) -> Option<Status> {
+    match status.code() {
+        Code::OutOfRange => Some(too_large_message()),
+        Code::Internal => {
+            tracing::debug!(?status, "a message could not be read");
+            Some(malformed_message(status.message()))
+        }
+        _ => None,
+    }
+}
+
+/// A status as it is told of one message on a stream.
+pub(super) fn call_error(status: &Status) -> CallError {
+    let details = status.get_error_details();
+    let retry_after = details.retry_info().and_then(|retry| retry.retry_delay);
+    CallError {
+        code: status.code().into(),
+        message: status.message().to_owned(),
+        reason: details
+            .error_info()
+            .map(|info| info.reason.clone())
+            .unwrap_or_default(),
+        retry_after: retry_after.and_then(|after| after.try_into().ok()),
+    }
+}
+
 /// A message that the codec would not take.
-pub(super) fn too_large_message() -> Status {
+fn too_large_message() -> Status {
     status(
         Code::InvalidArgument,
         "the message is larger than the service takes",
@@ -145,7 +173,7 @@ pub(super) fn too_large_message() -> Status {
 }
 
 /// Bytes that are no message of the contract's, for the reason that the codec gave.
-pub(super) fn malformed_message(why: &str) -> Status {
+fn malformed_message(why: &str) -> Status {
     if let Some(field) = unread_field(why) {
         let what = if why.contains("UTF-8") {
             "must be UTF-8"

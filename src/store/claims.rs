@@ -1,6 +1,6 @@
 //! The transitions of a claim: what each script is given, and what its reply means.
 
-use super::leases::{ASK_AGAIN_WITHIN, loss, optional, renewed};
+use super::leases::{ASK_AGAIN_WITHIN, Asked, loss, optional, renewed};
 use super::reply::{Fields, Reply, defect};
 use super::{Store, keys, scripts};
 use crate::domain::claim::{
@@ -106,12 +106,14 @@ impl Store {
         }
     }
 
-    /// Extends the lease on a claim, and can save a checkpoint.
+    /// Extends the lease on a claim, for a stream if one asked, and can save a checkpoint.
     pub async fn renew_claim(
         &self,
         renewal: &RenewClaim,
+        asked: Option<Asked>,
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
+        let (owner, stamp) = self.owner(asked);
         let checkpoint = renewal.checkpoint.as_ref();
         let mut reply = self
             .run(
@@ -124,7 +126,9 @@ impl Store {
                         .arg(u8::from(checkpoint.is_some()))
                         .arg(checkpoint.map_or(&[][..], |c| &c.bytes))
                         .arg(checkpoint.map_or(0, |c| c.sequence))
-                        .arg(self.settings.max_retention.millis().get());
+                        .arg(self.settings.max_retention.millis().get())
+                        .arg(&owner)
+                        .arg(stamp);
                 },
             )
             .await?;

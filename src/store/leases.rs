@@ -1,10 +1,11 @@
-//! What the scripts of claims and those of locks are given and answer alike.
+//! What the scripts of claims and those of locks are given and answer alike, and the leases that streams keep alive.
 
 use super::reply::{Reply, defect};
+use super::{Store, keys, scripts};
 use crate::domain::duration::Millis;
 use crate::domain::failure::Failure;
-use crate::domain::lease::{LossReason, RenewOutcome};
-use std::time::Duration;
+use crate::domain::lease::{LeaseName, LossReason, RenewOutcome, Renewal};
+use std::time::{Duration, Instant};
 
 /// A caller that is told to ask again is told to do so within this time, since work may end before its lease.
 pub(super) const ASK_AGAIN_WITHIN: Duration = Duration::from_secs(1);
@@ -31,13 +32,101 @@ pub(super) fn renewed(reply: &mut Reply) -> Result<RenewOutcome, Failure> {
 
 /// Why the token does not hold what it names.
 pub(super) fn loss(reply: &mut Reply) -> Result<LossReason, Failure> {
-    match reply.fields().text()?.as_str() {
-        "NOT_FOUND" => Ok(LossReason::NotFound),
-        "TAKEN_OVER" => Ok(LossReason::TakenOver),
-        "RELEASED" => Ok(LossReason::Released),
-        "FORCED" => Ok(LossReason::Forced),
-        "COMPLETED" => Ok(LossReason::Completed),
-        "LEASE_OVER" => Ok(LossReason::LeaseOver),
-        other => Err(defect(format!("a script lost for the reason {other}"))),
+    let word = reply.fields().text()?;
+    LossReason::parse(&word).ok_or_else(|| defect(format!("a script lost for the reason {word}")))
+}
+
+/// A message on a stream of this service's that keeps leases alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked {
+    /// Which stream.
+    pub stream: u64,
+    /// When it came: microseconds on Redis's clock as estimated here, greater than of all earlier ones on the stream.
+    pub stamp: i64,
+}
+
+impl Store {
+    /// Waits until something is known of Redis's clock, no longer than until `limit`.
+    pub async fn knows_the_time(&self, limit: Instant) {
+        // Where nothing is, whatever is asked next fails for the same reason.
+        let _ = self.pool.link(limit).await;
+    }
+
+    /// A moment on Redis's clock, as far as it is known: not after it, and little before.
+    pub fn stamp(&self, at: Instant) -> i64 {
+        self.clock.not_after(at)
+    }
+
+    /// What scripts know a stream of this service's by; nothing where none asked.
+    pub(super) fn owner(&self, asked: Option<Asked>) -> (String, i64) {
+        match asked {
+            Some(asked) => (self.stream(asked.stream), asked.stamp),
+            None => (String::new(), 0),
+        }
+    }
+
+    fn stream(&self, number: u64) -> String {
+        format!("{}.{number}", self.service.as_str())
+    }
+
+    /// Renews a lease for a stream, which it belongs to from then on.
+    pub async fn renew_for(
+        &self,
+        asked: Asked,
+        renewal: &Renewal,
+        limit: Instant,
+    ) -> Result<RenewOutcome, Failure> {
+        match renewal {
+            Renewal::Lock(renewal) => self.renew_lock(renewal, Some(asked), limit).await,
+            Renewal::Claim(renewal) => self.renew_claim(renewal, Some(asked), limit).await,
+        }
+    }
+
+    /// Takes a lease off a stream, if it is on it, and leaves it standing; says how much of it is left.
+    pub async fn detach(
+        &self,
+        asked: Asked,
+        lease: &LeaseName,
+        limit: Instant,
+    ) -> Result<RenewOutcome, Failure> {
+        let (script, keys, token) = match lease {
+            LeaseName::Lock(id, token) => (&scripts::DETACH_LOCK, keys::lock(id), token.as_str()),
+            LeaseName::Claim(id, token) => {
+                (&scripts::DETACH_CLAIM, keys::claim(id), token.as_str())
+            }
+        };
+        let stream = self.stream(asked.stream);
+        let mut reply = self
+            .run(script, &keys, limit, |call| {
+                call.arg(token).arg(&stream).arg(asked.stamp);
+            })
+            .await?;
+        renewed(&mut reply)
+    }
+
+    /// Ends a lease that a stream kept alive that is no more, unless another stream has it by now.
+    pub async fn end_lease(
+        &self,
+        stream: u64,
+        lease: &LeaseName,
+        limit: Instant,
+    ) -> Result<(), Failure> {
+        let (script, keys, token) = match lease {
+            LeaseName::Lock(id, token) => (&scripts::END_LOCK, keys::lock(id), token.as_str()),
+            LeaseName::Claim(id, token) => (&scripts::END_CLAIM, keys::claim(id), token.as_str()),
+        };
+        let stream = self.stream(stream);
+        let reply = self
+            .run(script, &keys, limit, |call| {
+                call.arg(token).arg(&stream);
+                if let LeaseName::Claim(..) = lease {
+                    call.arg(self.settings.max_retention.millis().get());
+                }
+            })
+            .await?;
+        match reply.kind.as_str() {
+            "ended" | "kept" => Ok(()),
+            _ => Err(reply.unknown()),
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The transitions of a lock: what each script is given, and what its reply means.
 
-use super::leases::{ASK_AGAIN_WITHIN, loss, optional, renewed};
+use super::leases::{ASK_AGAIN_WITHIN, Asked, loss, optional, renewed};
 use super::reply::{Fields, Reply, defect};
 use super::{Store, keys, scripts};
 use crate::domain::failure::{Failure, Refused};
@@ -220,12 +220,14 @@ impl Store {
         }
     }
 
-    /// Extends the lease on a lock that is held.
+    /// Extends the lease on a lock that is held, for a stream if one asked.
     pub async fn renew_lock(
         &self,
         renewal: &RenewLock,
+        asked: Option<Asked>,
         limit: Instant,
     ) -> Result<RenewOutcome, Failure> {
+        let (owner, stamp) = self.owner(asked);
         let mut reply = self
             .run(
                 &scripts::RENEW_LOCK,
@@ -233,7 +235,9 @@ impl Store {
                 limit,
                 |call| {
                     call.arg(renewal.token.as_str())
-                        .arg(optional(renewal.lease.map(|lease| lease.millis())));
+                        .arg(optional(renewal.lease.map(|lease| lease.millis())))
+                        .arg(&owner)
+                        .arg(stamp);
                 },
             )
             .await?;

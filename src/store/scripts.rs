@@ -94,6 +94,8 @@ macro_rules! scripts {
 scripts! {
     CLAIM: claim / "claim", Alike;
     RENEW_CLAIM: claim / "renew_claim", Alike;
+    DETACH_CLAIM: claim / "detach_claim", Alike;
+    END_CLAIM: claim / "end_claim", Alike;
     COMPLETE: claim / "complete", Alike;
     ABANDON: claim / "abandon", Alike;
     UNDO_CLAIM: claim / "undo_claim", Alike;
@@ -102,6 +104,8 @@ scripts! {
     ACQUIRE_LOCK: lock / "acquire_lock", Alike;
     KEEP_WAITING: lock / "keep_waiting", Alike;
     RENEW_LOCK: lock / "renew_lock", Alike;
+    DETACH_LOCK: lock / "detach_lock", Alike;
+    END_LOCK: lock / "end_lock", Alike;
     RELEASE_LOCK: lock / "release_lock", Alike;
     UNDO_LOCK: lock / "undo_lock", Alike;
     GET_LOCK: lock / "get_lock", Alike;

@@ -6,7 +6,7 @@
 use super::{Store, keys};
 use crate::domain::lease::{LeaseName, LossReason};
 use crate::domain::name::{ClaimId, LockId};
-use crate::domain::token::LockToken;
+use crate::domain::token::{ClaimToken, LockToken};
 use futures_util::StreamExt as _;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
@@ -113,8 +113,9 @@ impl Store {
 
 /// The words of a message, as the scripts put them together.
 fn parse(payload: &[u8]) -> Option<WakeUp> {
-    let mut words = payload.splitn(4, |byte| *byte == b' ');
-    let kind = words.next()?;
+    let kind_ends = payload.iter().position(|byte| *byte == b' ')?;
+    let (kind, rest) = (&payload[..kind_ends], &payload[kind_ends + 1..]);
+    let mut words = rest.splitn(if kind == b"taken" { 3 } else { 4 }, |byte| *byte == b' ');
     match kind {
         b"turn" => Some(WakeUp::Turn {
             lock: keys::parse_lock(text(words.next()?)?)?,
@@ -127,6 +128,11 @@ fn parse(payload: &[u8]) -> Option<WakeUp> {
             nonce: words.next()?.to_vec(),
         }),
         b"ended" => Some(WakeUp::ClaimEnded(keys::parse_claim(text(words.next()?)?)?)),
+        b"lost" => Some(WakeUp::LeaseLost {
+            stream: text(words.next()?)?.parse().ok()?,
+            lease: lease(text(words.next()?)?, text(words.next()?)?)?,
+            reason: LossReason::parse(text(words.next()?)?)?,
+        }),
         _ => None,
     }
 }
@@ -139,10 +145,21 @@ fn lock_token(word: &[u8]) -> Option<LockToken> {
     LockToken::parse(text(word)?.to_owned()).ok()
 }
 
+fn lease(key: &str, token: &str) -> Option<LeaseName> {
+    let token = token.to_owned();
+    match keys::parse_lock(key) {
+        Some(lock) => Some(LeaseName::Lock(lock, LockToken::parse(token).ok()?)),
+        None => Some(LeaseName::Claim(
+            keys::parse_claim(key)?,
+            ClaimToken::parse(token).ok()?,
+        )),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::domain::name::{Resource, Tenant};
+    use crate::domain::name::{IdempotencyKey, Resource, Scope, Tenant};
 
     fn nightly() -> LockId {
         LockId {
@@ -179,8 +196,46 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_is_read_back_for_either_kind_of_lease() {
+        let lost = |key: &str| parse(format!("lost 17 {key} {TOKEN} FORCED").as_bytes());
+        let told = |lease| {
+            Some(WakeUp::LeaseLost {
+                stream: 17,
+                lease,
+                reason: LossReason::Forced,
+            })
+        };
+        let token = LockToken::parse(TOKEN.to_owned()).expect("a token");
+        assert_eq!(
+            lost(&keys::lock(&nightly())[1]),
+            told(LeaseName::Lock(nightly(), token))
+        );
+        let claim = ClaimId {
+            tenant: nightly().tenant,
+            scope: Scope::parse(String::new()).expect("a scope"),
+            key: IdempotencyKey::parse("order 1".to_owned()).expect("a key"),
+        };
+        let token = ClaimToken::parse(TOKEN.to_owned()).expect("a token");
+        assert_eq!(
+            lost(&keys::claim(&claim)[0]),
+            told(LeaseName::Claim(claim, token))
+        );
+    }
+
+    #[test]
     fn nonsense_on_the_channel_is_skipped() {
-        for nonsense in ["", "turn", "turn x y z", "what is this", "ended cl:c:{t}"] {
+        for nonsense in [
+            "",
+            "turn",
+            "turn x y z",
+            "what is this",
+            "ended cl:c:{t}",
+            "lost",
+            "lost 1 cl:c:{t//k}",
+            "lost 1 cl:c:{t//k} 0123456789abcdef BORED",
+            "lost x cl:c:{t//k} 0123456789abcdef FORCED",
+            "lost 1 cl:l:{t/r}:h 0123456789abcdef FORCED",
+        ] {
             assert_eq!(parse(nonsense.as_bytes()), None, "{nonsense}");
         }
     }

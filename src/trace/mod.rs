@@ -65,6 +65,16 @@ impl Call {
         CURRENT.try_with(Self::clone).ok()
     }
 
+    /// One of the many parts of a call that are answered each by itself: in its trace, with notes of its own and no spans.
+    pub fn part(&self) -> Self {
+        Self(Arc::new(Inner {
+            span: Span::none(),
+            own: None,
+            caller: self.0.own.or(self.0.caller),
+            notes: Notes::default(),
+        }))
+    }
+
     /// The trace that it is a part of.
     pub fn trace_id(&self) -> Option<TraceId> {
         self.0.own.or(self.0.caller).map(|ids| ids.trace)

@@ -15,6 +15,7 @@ mod errors;
 mod first_five_minutes;
 mod generated;
 mod harness;
+mod keep_alive;
 mod lock_scripts;
 mod locks_admin;
 mod locks_fencing;

@@ -212,6 +212,7 @@ async fn each_call_is_counted_by_its_method_and_the_code_of_its_answer() {
     let late = Sent::without_end(vec![]);
     raw.call("Claim", &[("grpc-timeout", "1m")], late).await;
     raw.call("KeepAlive", &[], Sent::nothing()).await;
+    raw.call("KeepAlive", &[], Sent::all(framed(b"\xff"))).await;
     raw.call("Unclaim", &[], Sent::nothing()).await;
     let after = Scrape::of(&service).await;
     let growth = after.growth_since(&before);
@@ -223,9 +224,15 @@ async fn each_call_is_counted_by_its_method_and_the_code_of_its_answer() {
         growth[handled("AdminService", "GetLock", "InvalidArgument").as_str()],
         1.0
     );
-    let stream = "grpc_server_handled_total{grpc_type=\"bidi_stream\",\
-         grpc_service=\"claimlock.v1.CoordinationService\",grpc_method=\"KeepAlive\",grpc_code=\"Unimplemented\"}";
-    assert_eq!(growth[stream], 1.0);
+    let stream = |code| {
+        growth[format!(
+            "grpc_server_handled_total{{grpc_type=\"bidi_stream\",\
+             grpc_service=\"claimlock.v1.CoordinationService\",grpc_method=\"KeepAlive\",grpc_code=\"{code}\"}}"
+        )
+        .as_str()]
+    };
+    assert_eq!(stream("OK"), 1.0);
+    assert_eq!(stream("InvalidArgument"), 1.0);
     let unknown = "grpc_server_handled_total{grpc_type=\"unknown\",grpc_service=\"unknown\",\
          grpc_method=\"unknown\",grpc_code=\"Unimplemented\"}";
     assert_eq!(growth[unknown], 1.0);

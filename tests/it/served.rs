@@ -31,16 +31,10 @@ async fn world() -> (RedisServer, Service) {
 }
 
 #[tokio::test]
-async fn keep_alive_and_pipeline_are_unimplemented() {
+async fn pipeline_is_unimplemented() {
     let (redis, service) = world().await;
     let mut client = service.coordination().await;
     let before = redis.dump().await;
-    let request = KeepAliveRequest {
-        request_id: 1,
-        ..KeepAliveRequest::default()
-    };
-    let answer = client.keep_alive(tokio_stream::once(request)).await;
-    assert_eq!(answer.expect_err("not yet").code(), Code::Unimplemented);
     let request = PipelineRequest {
         request_id: 1,
         call: Some(pipeline_request::Call::Claim(
@@ -52,15 +46,13 @@ async fn keep_alive_and_pipeline_are_unimplemented() {
     assert_eq!(answer.expect_err("not yet").code(), Code::Unimplemented);
     // Not even where nothing that could be read comes.
     let raw = Raw::to(&service).await;
-    for method in ["KeepAlive", "Pipeline"] {
-        for sent in [
-            Sent::nothing(),
-            Sent::all(framed(b"\xff")),
-            Sent::without_end(vec![]),
-        ] {
-            let status = raw.call(method, &[], sent).await;
-            assert_eq!(status.code(), Code::Unimplemented, "{method}: {status:?}");
-        }
+    for sent in [
+        Sent::nothing(),
+        Sent::all(framed(b"\xff")),
+        Sent::without_end(vec![]),
+    ] {
+        let status = raw.call("Pipeline", &[], sent).await;
+        assert_eq!(status.code(), Code::Unimplemented, "{status:?}");
     }
     assert_eq!(redis.dump().await, before);
 }

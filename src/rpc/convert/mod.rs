@@ -2,6 +2,7 @@
 
 pub(super) mod admin;
 pub(super) mod claims;
+pub(super) mod leases;
 pub(super) mod locks;
 
 use super::proto;

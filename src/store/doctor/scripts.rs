@@ -168,7 +168,7 @@ async fn live_claims(
     };
     expected(
         "renew claim",
-        store.renew_claim(&renewal, limit()).await,
+        store.renew_claim(&renewal, None, limit()).await,
         |outcome| matches!(outcome, RenewOutcome::Renewed { .. }).then_some(()),
     )?;
     let completion = Complete {
@@ -232,7 +232,7 @@ async fn live_lock(store: &Store, id: &LockId, timeout: Duration) -> Result<(), 
     };
     expected(
         "renew lock",
-        store.renew_lock(&renewal, limit()).await,
+        store.renew_lock(&renewal, None, limit()).await,
         |outcome| matches!(outcome, RenewOutcome::Renewed { .. }).then_some(()),
     )?;
     let release = ReleaseLock {

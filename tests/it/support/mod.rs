@@ -21,6 +21,7 @@ pub mod requests;
 pub mod scripts;
 pub mod service;
 pub mod shell;
+pub mod stream;
 pub mod terminal;
 pub mod timed;
 pub mod unmistakable;

@@ -1,0 +1,291 @@
+//! Streams that keep leases alive: which leases are on each, so that it is told of their loss, and those end with it that
+//! shall. What a lease is, and which stream it belongs to, the store knows; a stream asks for it anew with every renewal.
+
+use super::Coordinator;
+use super::cleanup::Cleanups;
+use super::report::{Report, Subject};
+use crate::domain::failure::Failure;
+use crate::domain::lease::{KeepAlive, LeaseName, LossReason, RenewOutcome};
+use crate::metrics::{Counted, Metrics};
+use crate::store::{Asked, Store};
+use std::collections::{HashMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+use tokio_util::task::task_tracker::TaskTrackerToken;
+
+/// A stream forgets a lease that ended so long ago: whoever works under many, each for a while, need not take each off.
+const FORGET_AFTER: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_secs(10);
+
+/// The streams that are open. Cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Streams(Arc<Open>);
+
+#[derive(Debug, Default)]
+struct Open {
+    opened: AtomicU64,
+    streams: Mutex<HashMap<u64, Arc<Stream>>>,
+}
+
+impl Streams {
+    fn open(&self, store: Store, metrics: Metrics) -> Arc<Stream> {
+        let stream = Arc::new(Stream {
+            number: self.0.opened.fetch_add(1, Ordering::Relaxed),
+            store,
+            metrics,
+            table: Mutex::new(Table {
+                leases: HashMap::new(),
+                last_stamp: 0,
+                to_tell: VecDeque::new(),
+                looked_at: Instant::now(),
+            }),
+            bell: Notify::new(),
+        });
+        self.streams().insert(stream.number, stream.clone());
+        stream
+    }
+
+    /// A script says that a lease is lost that a stream kept alive.
+    pub(super) fn lost(&self, number: u64, lease: &LeaseName, reason: LossReason) {
+        let stream = self.streams().get(&number).cloned();
+        if let Some(stream) = stream {
+            stream.is_lost(lease, reason);
+        }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, HashMap<u64, Arc<Stream>>> {
+        self.0
+            .streams
+            .lock()
+            .expect("nothing panics while it holds the streams")
+    }
+}
+
+#[derive(Debug)]
+struct Stream {
+    number: u64,
+    store: Store,
+    metrics: Metrics,
+    table: Mutex<Table>,
+    /// Rings when there is something to tell.
+    bell: Notify,
+}
+
+#[derive(Debug)]
+struct Table {
+    leases: HashMap<LeaseName, Entry>,
+    last_stamp: i64,
+    /// Losses that the client has not been told of. No more than leases on the stream.
+    to_tell: VecDeque<(LeaseName, LossReason)>,
+    /// When leases were last looked through for those to forget.
+    looked_at: Instant,
+}
+
+/// A lease on a stream.
+#[derive(Debug, Default)]
+struct Entry {
+    /// Of the last message about it.
+    stamp: i64,
+    /// It ends with the stream.
+    end_on_close: bool,
+    /// When it ends, as far as was heard; nothing before a renewal succeeded.
+    ends_at: Option<Instant>,
+    /// It is lost, whatever is answered yet to messages up to this stamp.
+    lost: Option<(LossReason, i64)>,
+    counted: Option<Counted>,
+}
+
+impl Stream {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table
+            .lock()
+            .expect("nothing panics while it holds a stream's leases")
+    }
+
+    /// Takes note of a message that came in, before it is asked: what comes of it may be told sooner than it is answered.
+    fn comes_in(&self, message: &KeepAlive) -> (LeaseName, Asked) {
+        let now = Instant::now();
+        let mut table = self.table();
+        table.forget_old(now);
+        let stamp = self.store.stamp(now).max(table.last_stamp + 1);
+        table.last_stamp = stamp;
+        let name = match message {
+            KeepAlive::Renew {
+                renewal,
+                end_on_close,
+            } => {
+                let name = renewal.name();
+                let entry = table.leases.entry(name.clone()).or_default();
+                entry.stamp = stamp;
+                entry.end_on_close |= end_on_close;
+                name
+            }
+            KeepAlive::Detach(name) => {
+                table.leases.remove(name);
+                name.clone()
+            }
+        };
+        let asked = Asked {
+            stream: self.number,
+            stamp,
+        };
+        (name, asked)
+    }
+
+    /// Takes note of what came of a message. Returns what its sender is to be told.
+    fn is_answered(
+        &self,
+        name: &LeaseName,
+        stamp: i64,
+        result: Result<RenewOutcome, Failure>,
+    ) -> Result<RenewOutcome, Failure> {
+        let mut table = self.table();
+        let Some(entry) = table.leases.get_mut(name) else {
+            return result;
+        };
+        let is_latest = entry.stamp <= stamp;
+        match result {
+            Ok(RenewOutcome::Renewed { lease_left, .. }) => {
+                if let Some((reason, up_to)) = entry.lost
+                    && stamp <= up_to
+                {
+                    return Ok(RenewOutcome::Lost(reason));
+                }
+                entry.lost = None;
+                entry.ends_at = entry.ends_at.max(Some(Instant::now() + lease_left));
+                let counted = || self.metrics.lease(name);
+                entry.counted.get_or_insert_with(counted);
+            }
+            Ok(RenewOutcome::Lost(_)) if is_latest => {
+                table.leases.remove(name);
+            }
+            // Nobody knows whether the lease is on the stream, but its client knows that it has to ask again.
+            Err(_) if is_latest && entry.ends_at.is_none() => {
+                table.leases.remove(name);
+            }
+            Ok(RenewOutcome::Lost(_)) | Err(_) => {}
+        }
+        result
+    }
+
+    fn is_lost(&self, name: &LeaseName, reason: LossReason) {
+        let mut table = self.table();
+        let up_to = table.last_stamp;
+        let Some(entry) = table.leases.get_mut(name) else {
+            return;
+        };
+        if entry.lost.is_some() {
+            return;
+        }
+        entry.lost = Some((reason, up_to));
+        entry.ends_at = Some(Instant::now());
+        entry.counted = None;
+        table.to_tell.push_back((name.clone(), reason));
+        self.bell.notify_one();
+    }
+}
+
+impl Table {
+    fn forget_old(&mut self, now: Instant) {
+        if now < self.looked_at + LOOK_EVERY {
+            return;
+        }
+        self.looked_at = now;
+        let is_on = |entry: &Entry| entry.ends_at.is_none_or(|at| now < at + FORGET_AFTER);
+        self.leases.retain(|_, entry| is_on(entry));
+    }
+}
+
+impl Coordinator {
+    /// A new stream.
+    pub fn open_stream(&self) -> LeaseStream {
+        LeaseStream {
+            stream: self.streams.open(self.store.clone(), self.metrics.clone()),
+            streams: self.streams.clone(),
+            cleanups: self.cleanups.clone(),
+            _unsettled: self.cleanups.unsettled(),
+        }
+    }
+}
+
+/// A stream that keeps leases alive. Dropped, it leaves them all standing.
+#[derive(Debug)]
+pub struct LeaseStream {
+    stream: Arc<Stream>,
+    streams: Streams,
+    cleanups: Cleanups,
+    /// Has the end of the service wait for what the stream leaves to be done.
+    _unsettled: TaskTrackerToken,
+}
+
+impl LeaseStream {
+    /// Gets ready to take messages, no longer than until `limit`: they are put in order by the store's clock.
+    pub async fn ready(&self, limit: Instant) {
+        self.stream.store.knows_the_time(limit).await;
+    }
+
+    /// Takes a message. Its answer has to be waited for even where nobody hears it any more: only then may the stream end.
+    pub fn take(
+        &self,
+        message: KeepAlive,
+        limit: Instant,
+    ) -> impl Future<Output = Result<RenewOutcome, Failure>> + Send + use<> {
+        let stream = self.stream.clone();
+        let (name, asked) = stream.comes_in(&message);
+        async move {
+            let report = Report::begin(&stream.metrics, CALL, Subject::of(&name));
+            let result = match &message {
+                KeepAlive::Renew { renewal, .. } => {
+                    stream.store.renew_for(asked, renewal, limit).await
+                }
+                KeepAlive::Detach(name) => stream.store.detach(asked, name, limit).await,
+            };
+            let result = stream.is_answered(&name, asked.stamp, result);
+            report.end(result.as_ref());
+            result
+        }
+    }
+
+    /// Waits for the loss of a lease on the stream that is to be told.
+    pub async fn lost(&self) -> (LeaseName, LossReason) {
+        loop {
+            let rings = self.stream.bell.notified();
+            let (next, look_at) = {
+                let mut table = self.stream.table();
+                table.forget_old(Instant::now());
+                (table.to_tell.pop_front(), table.looked_at + LOOK_EVERY)
+            };
+            if let Some((name, reason)) = next {
+                let report = Report::begin(&self.stream.metrics, CALL, Subject::of(&name));
+                report.end(Ok(&RenewOutcome::Lost(reason)));
+                return (name, reason);
+            }
+            let _ = tokio::time::timeout_at(look_at.into(), rings).await;
+        }
+    }
+
+    /// The stream ended, and not because the service or its connection did: so do the leases that shall.
+    pub fn end(self) {
+        let at_least = Instant::now() + self.stream.store.timeout();
+        let leases = std::mem::take(&mut self.stream.table().leases);
+        let ending = leases.into_iter().filter_map(|(name, entry)| {
+            let ends = entry.end_on_close && entry.lost.is_none();
+            ends.then(|| (name, entry.ends_at.unwrap_or(at_least).max(at_least)))
+        });
+        let ending: Vec<_> = ending.collect();
+        if !ending.is_empty() {
+            self.cleanups.end_leases(self.stream.number, ending);
+        }
+    }
+}
+
+impl Drop for LeaseStream {
+    fn drop(&mut self) {
+        self.streams.streams().remove(&self.stream.number);
+    }
+}
+
+/// As what the log knows messages.
+const CALL: &str = "keep_alive";
