@@ -27,3 +27,10 @@ end
 local function expire_at(key, microseconds)
   redis.call('PEXPIREAT', key, text(math.ceil(microseconds / 1000)))
 end
+
+local CHANNEL = 'cl:w:'
+
+-- Tells a service something, as words divided by spaces. What a script did must not depend on whether it may.
+local function tell_service(service, ...)
+  redis.pcall('PUBLISH', CHANNEL .. service, table.concat({...}, ' '))
+end

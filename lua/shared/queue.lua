@@ -19,13 +19,6 @@ local GRACE = 1500000
 local GRACE_MARK = '!grace'
 local DROPPED_AT_ONCE = 1000
 
-local CHANNEL = 'cl:w:'
-
--- Tells a service something, as words divided by spaces. What a script did must not depend on whether it may.
-local function tell_service(service, ...)
-  redis.pcall('PUBLISH', CHANNEL .. service, table.concat({...}, ' '))
-end
-
 local function waiter_of(token)
   local packed = redis.call('HGET', WAITERS, token)
   return packed and cmsgpack.unpack(packed) or nil

@@ -2,6 +2,7 @@
 //! that went away.
 
 mod admin;
+mod claim_waits;
 mod claims;
 mod cleanup;
 mod locks;
@@ -14,6 +15,7 @@ pub use cleanup::Grant;
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
 use crate::store::{Store, WakeUp};
+use claim_waits::ClaimWaits;
 use cleanup::Cleanups;
 use queue::Queue;
 use std::sync::Arc;
@@ -50,6 +52,7 @@ pub struct Coordinator {
     metrics: Metrics,
     cleanups: Cleanups,
     queue: Queue,
+    claim_waits: ClaimWaits,
     /// What runs beside the calls, for as long as there is a coordinator.
     _background: Arc<[AbortOnDropHandle<()>; 2]>,
 }
@@ -58,19 +61,26 @@ impl Coordinator {
     /// Over a store, within limits.
     pub fn new(store: Store, limits: Limits, metrics: Metrics) -> Self {
         let (queue, speaking) = Queue::new(store.clone(), metrics.clone());
+        let claim_waits = ClaimWaits::new(store.clone(), metrics.clone());
         let listening = store.listen({
-            let queue = queue.clone();
+            let (queue, claim_waits) = (queue.clone(), claim_waits.clone());
             move |wake_up| match wake_up {
-                WakeUp::Listening => queue.speak_now(),
+                WakeUp::Listening => {
+                    queue.speak_now();
+                    claim_waits.look_now();
+                }
                 WakeUp::Turn { lock, token, after } => queue.turn(&lock, &token, after),
                 WakeUp::PlaceTaken { lock, token, nonce } => {
                     queue.place_taken(&lock, &token, &nonce);
                 }
-                WakeUp::ClaimEnded(_) | WakeUp::LeaseLost { .. } => {}
+                WakeUp::ClaimEnded(id) => claim_waits.ended(&id),
+                WakeUp::ClaimTokenSpent(id, token) => claim_waits.token_spent(&id, &token),
+                WakeUp::LeaseLost { .. } => {}
             }
         });
         Self {
             queue,
+            claim_waits,
             _background: Arc::new([speaking, listening]),
             cleanups: Cleanups::new(store.clone()),
             store,

@@ -93,6 +93,7 @@ macro_rules! scripts {
 
 scripts! {
     CLAIM: claim / "claim", Alike;
+    WATCH_CLAIM: claim / "watch_claim", Alike;
     RENEW_CLAIM: claim / "renew_claim", Alike;
     COMPLETE: claim / "complete", Alike;
     ABANDON: claim / "abandon", Alike;

@@ -6,7 +6,7 @@
 use super::{Store, keys};
 use crate::domain::lease::{LeaseName, LossReason};
 use crate::domain::name::{ClaimId, LockId};
-use crate::domain::token::LockToken;
+use crate::domain::token::{ClaimToken, LockToken};
 use futures_util::StreamExt as _;
 use std::time::Duration;
 use tokio_util::task::AbortOnDropHandle;
@@ -51,6 +51,8 @@ pub enum WakeUp {
     },
     /// A claim in flight ended that somebody here waits for.
     ClaimEnded(ClaimId),
+    /// A token was given up that may wait here for a claim in flight to end.
+    ClaimTokenSpent(ClaimId, ClaimToken),
     /// A lease that a stream of this service's keeps alive is lost.
     LeaseLost {
         /// Which stream.
@@ -127,6 +129,10 @@ fn parse(payload: &[u8]) -> Option<WakeUp> {
             nonce: words.next()?.to_vec(),
         }),
         b"ended" => Some(WakeUp::ClaimEnded(keys::parse_claim(text(words.next()?)?)?)),
+        b"spent" => Some(WakeUp::ClaimTokenSpent(
+            keys::parse_claim(text(words.next()?)?)?,
+            ClaimToken::parse(text(words.next()?)?.to_owned()).ok()?,
+        )),
         _ => None,
     }
 }
