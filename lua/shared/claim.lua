@@ -14,7 +14,7 @@ local ABANDON_REASON, ORIGIN = 27, 28
 local SPENT = 29                     -- {token, reason, until, class, digest}, oldest first
 local RECEIPTS_UNTIL = 30            -- no receipt of the key's is good for longer
 local LAST_FENCE = 31                -- the highest token given out, which an undone grant leaves above FENCE
-local OWNER, OWNED_AT = 32, 33       -- the stream that keeps the lease alive, and since when
+local OWNER, OWNED_AT = 32, 33       -- the stream that keeps the lease alive, and when that asked to
 local WAITERS = 34                   -- {service, until}: where calls wait for the claim in flight to end
 
 -- NONE has only memory; GIVEN_UP was abandoned with effect UNKNOWN, ABANDONED with effect NONE.
@@ -48,13 +48,10 @@ local function blank()
   }
 end
 
--- A packed record, with the fields that there were not yet when it was packed.
 local function unpacked(packed)
   local r = cmsgpack.unpack(packed)
-  if not r[WAITERS] then
-    local new = blank()
-    for i = #r + 1, #new do r[i] = new[i] end
-  end
+  r[OWNER], r[OWNED_AT] = r[OWNER] or '', r[OWNED_AT] or 0
+  r[WAITERS] = r[WAITERS] or {}
   return r
 end
 
