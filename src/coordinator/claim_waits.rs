@@ -124,7 +124,14 @@ impl ClaimWaits {
                 tracing::debug!(?failure, "could not look at what is waited for");
                 let is_away = matches!(failure, Failure::StoreUnavailable { .. });
                 // What is wrong with the key is told to whoever claims it.
-                self.with(id, if is_away { Key::look_later } else { Key::found_ended });
+                self.with(
+                    id,
+                    if is_away {
+                        Key::look_later
+                    } else {
+                        Key::found_ended
+                    },
+                );
             }
         }
     }
@@ -375,5 +382,103 @@ impl Drop for Waiting {
                 keys.remove(&self.id);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// Three calls that wait, each refused once.
+    fn three_wait() -> (Key, [Arc<Caller>; 3]) {
+        let mut key = Key::new();
+        let callers = ["a", "b", "c"].map(|name| {
+            let token = format!("token-of-a-test-{name}");
+            Arc::new(Caller {
+                token: ClaimToken::parse(token).expect("a token"),
+                is_called: AtomicBool::new(false),
+                bell: Notify::new(),
+            })
+        });
+        for caller in &callers {
+            let number = key.enter(caller.clone());
+            key.refused(number, LEASE);
+        }
+        (key, callers)
+    }
+
+    /// Who has been called since this was asked last, as [`Waiting::called`] finds out.
+    fn called(callers: &[Arc<Caller>; 3]) -> [bool; 3] {
+        callers
+            .each_ref()
+            .map(|caller| caller.is_called.swap(false, Ordering::Relaxed))
+    }
+
+    #[test]
+    fn the_one_that_waits_longest_asks_for_all_and_any_end_has_one_asked() {
+        let (mut key, callers) = three_wait();
+        assert_eq!(called(&callers), [false; 3]);
+        for _ in 0..2 {
+            key.ended();
+            assert_eq!(called(&callers), [true, false, false]);
+            key.refused(1, LEASE);
+        }
+        key.leave(1, End::Granted);
+        assert!(matches!(key.due(), Due::Look), "to be told of its end");
+        assert_eq!(called(&callers), [false; 3]);
+        key.found_ended();
+        assert_eq!(called(&callers), [false, true, false]);
+    }
+
+    #[test]
+    fn an_end_while_the_scout_asks_has_it_ask_again() {
+        let (mut key, callers) = three_wait();
+        key.ended();
+        assert_eq!(called(&callers), [true, false, false]);
+        key.ended();
+        key.refused(1, LEASE);
+        assert_eq!(key.scout, Some(1));
+        assert_eq!(called(&callers), [true, false, false]);
+        key.refused(1, LEASE);
+        assert_eq!(key.scout, None);
+    }
+
+    #[test]
+    fn a_scout_that_goes_away_without_an_answer_has_the_next_one_ask() {
+        let (mut key, callers) = three_wait();
+        key.ended();
+        called(&callers);
+        key.leave(1, End::WithoutAnswer);
+        assert_eq!(called(&callers), [false, true, false]);
+        // One that was not to ask leaves that alone.
+        key.leave(3, End::WithoutAnswer);
+        assert_eq!(called(&callers), [false; 3]);
+        assert_eq!(key.scout, Some(2));
+    }
+
+    #[test]
+    fn what_the_scout_is_told_the_others_ask_for_as_well() {
+        let (mut key, callers) = three_wait();
+        key.ended();
+        called(&callers);
+        key.leave(1, End::LikeTheOthers);
+        assert_eq!(called(&callers), [false, true, true]);
+        // They are answered in any order, and wake nobody else.
+        key.leave(3, End::LikeTheOthers);
+        assert_eq!(called(&callers), [false; 3]);
+    }
+
+    #[test]
+    fn a_scout_that_could_not_ask_is_followed_by_another_soon() {
+        let (mut key, callers) = three_wait();
+        key.ended();
+        called(&callers);
+        key.unheard(1);
+        assert_eq!(key.scout, None);
+        assert!(matches!(key.due(), Due::At(at) if at <= Instant::now() + AWAY_PAUSE));
+        key.send_due_scout();
+        assert_eq!(called(&callers), [true, false, false]);
     }
 }

@@ -40,7 +40,11 @@ impl Store {
                     .arg(policy_number(claim.on_lease_over))
                     .arg(self.settings.max_retention.millis().get())
                     .arg(trace::current_origin().as_bytes())
-                    .arg(if told_of_end { self.service.as_str() } else { "" });
+                    .arg(if told_of_end {
+                        self.service.as_str()
+                    } else {
+                        ""
+                    });
             })
             .await?;
         match reply.kind.as_str() {

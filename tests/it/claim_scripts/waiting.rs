@@ -88,7 +88,8 @@ async fn watch_claim_returns_all_that_its_header_documents() {
 }
 
 #[tokio::test]
-async fn whatever_ends_a_claim_in_flight_tells_each_service_where_somebody_waits_and_does_so_once() {
+async fn whatever_ends_a_claim_in_flight_tells_each_service_where_somebody_waits_and_does_so_once()
+{
     let mut scripts = claim_scripts().await;
     let mut ear = Ear::on(&scripts).await;
     let undo = arguments(["a", "nonce"]);
@@ -145,7 +146,10 @@ async fn who_waits_is_known_through_takeovers_and_their_undo() {
     granted(&mut scripts, "k", taken_over).await;
     waits(&mut scripts, "k", "b", SERVICE).await;
     let undo = arguments(["d", "undone"]);
-    assert_eq!(scripts.run("undo_claim", "k", &undo).await.row(), ["undone"]);
+    assert_eq!(
+        scripts.run("undo_claim", "k", &undo).await.row(),
+        ["undone"]
+    );
     assert_eq!(ear.told(&scripts).await, told);
     // It is told, not brought back with the record.
     granted(&mut scripts, "k", Claim::by("e")).await;
@@ -211,7 +215,9 @@ async fn a_completed_claim_that_somebody_waited_for_takes_no_more_room() {
     }
     waits(&mut scripts, "waited-for", "b", SERVICE).await;
     for name in ["k", "waited-for"] {
-        scripts.run("complete", name, &completion("a", "done")).await;
+        scripts
+            .run("complete", name, &completion("a", "done"))
+            .await;
     }
     let strings = scripts.redis.strings().await;
     assert_eq!(strings["{k}"].len(), strings["{waited-for}"].len());

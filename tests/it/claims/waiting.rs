@@ -156,7 +156,10 @@ async fn a_call_that_waits_gets_the_claim_as_soon_as_it_is_abandoned() {
         let may_be_done = effect == AbandonEffect::Unknown;
         if may_be_done && policy == LeaseOverPolicy::MarkUncertain {
             let outcome = answer.expect("an answer").into_inner().outcome;
-            assert!(matches!(outcome, Some(Outcome::Uncertain(_))), "{outcome:?}");
+            assert!(
+                matches!(outcome, Some(Outcome::Uncertain(_))),
+                "{outcome:?}"
+            );
         } else {
             let grant = claimed(answer);
             assert_eq!((grant.attempt, grant.taken_over), (2, may_be_done), "{key}");
@@ -300,9 +303,15 @@ async fn a_wait_that_is_over_is_answered_in_flight_with_what_is_so_then() {
     let took = since.elapsed();
     assert!(took >= Duration::from_millis(1500), "{took:?}");
     assert_eq!((told.attempt, told.holder.as_str()), (1, "holder a"));
-    assert!((1..=1000).contains(&told_millis(told.retry_after)), "{told:?}");
+    assert!(
+        (1..=1000).contains(&told_millis(told.retry_after)),
+        "{told:?}"
+    );
     let left = told_millis(told.lease_left);
-    assert!(left <= 20_000 - 1500, "{left} ms: as it was when the call came");
+    assert!(
+        left <= 20_000 - 1500,
+        "{left} ms: as it was when the call came"
+    );
     desk.ends().await;
 }
 
@@ -316,7 +325,10 @@ async fn a_deadline_that_is_shorter_than_the_wait_gets_its_answer_in_time() {
         let since = Instant::now();
         in_flight(desk.other.claim(request).await);
         let took = since.elapsed();
-        assert!(took >= Duration::from_millis(timeout / 2), "{took:?}: it hardly waited");
+        assert!(
+            took >= Duration::from_millis(timeout / 2),
+            "{took:?}: it hardly waited"
+        );
     }
     desk.ends().await;
 }
@@ -337,7 +349,10 @@ async fn a_draining_service_sends_those_that_wait_elsewhere_and_they_go_on_there
     assert!(since.elapsed() < Duration::from_secs(5));
     let (answer, _) = ended(waiting).await;
     let told = told(&answer.expect_err("it drains"));
-    assert_eq!((told.code, told.reason.as_str()), (Code::Unavailable, "DRAINING"));
+    assert_eq!(
+        (told.code, told.reason.as_str()),
+        (Code::Unavailable, "DRAINING")
+    );
     assert!(told.retry_after.is_some());
 
     let again = start(&one, waiting_claim("key", "b"));
