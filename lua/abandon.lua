@@ -24,6 +24,8 @@ if not holds then
   if state == COMPLETED then told = 'COMPLETED' end
   r = r or blank()
   spend(r, token, told, now + memory, UNSEEN)
+  -- A call with it may wait for the holder.
+  tell_waiters(r, 'spent', KEYS[1], token)
   save(r)
   if told == 'RELEASED' then return {now, 'abandoned'} end
   return {now, 'lost', told}
@@ -33,6 +35,7 @@ if state == COMPLETED then return {now, 'lost', 'COMPLETED'} end
 if state == GIVEN_UP then return {now, 'abandoned'} end
 
 heard(r)
+tell_of_end(r)
 r[ENDED_AT], r[ABANDON_REASON] = now, ARGV[7]
 if effect == 'UNKNOWN' then
   r[STATE] = GIVEN_UP

@@ -4,6 +4,7 @@
 --   ARGV[4] token    ARGV[5] nonce of the call    ARGV[6] fingerprint     ARGV[7] operation
 --   ARGV[8] holder   ARGV[9] lease, ms            ARGV[10] retention, ms  ARGV[11] policy (1 TAKE_OVER, 2 MARK_UNCERTAIN)
 --   ARGV[12] the server's largest retention, ms   ARGV[13] origin
+--   ARGV[14] the service in which the call waits for a claim in flight to end, which is told then; '' where it does not wait
 -- Returns after {now,
 --   'claimed', already_held, fence, attempt, lease_end, taken_over, checkpoint, expires_at, retention}: the token holds the key
 --   'in_flight', lease_end, attempt, claimed_at, holder}: another token does
@@ -18,7 +19,7 @@
 
 local token, nonce, fingerprint, operation, holder = ARGV[4], ARGV[5], ARGV[6], ARGV[7], ARGV[8]
 local lease, retention, policy = ARGV[9] * 1000, ARGV[10] * 1000, tonumber(ARGV[11])
-local max_retention, origin = ARGV[12] * 1000, ARGV[13]
+local max_retention, origin, service = ARGV[12] * 1000, ARGV[13], ARGV[14]
 
 local r, state = load()
 
@@ -82,16 +83,22 @@ if state == IN_FLIGHT or state == GIVEN_UP then
     return claimed(not same_call)
   end
 
-  local answer
+  local answer, watched
   if r[TOKEN] == token then
     answer = {now, 'lost', 'RELEASED'}
   elseif now < r[LEASE_END] then
+    watched = service ~= '' and watch(r, service)
     answer = {now, 'in_flight', r[LEASE_END], r[ATTEMPT], r[CLAIMED_AT], r[HOLDER]}
   elseif r[POLICY] == MARK_UNCERTAIN then
     answer = {now, 'uncertain', r[LEASE_END], r[ATTEMPT], r[CHECKPOINT], r[HOLDER]}
   end
   if answer then
-    if changed then save(r) end
+    if changed then
+      save(r)
+    elseif watched then
+      -- Where Redis takes no write its services look by themselves.
+      pcall(save, r)
+    end
     return answer
   end
 end
@@ -110,6 +117,7 @@ if before then
   before[CHECKPOINT], r[CHECKPOINT] = '', before[CHECKPOINT]
   before[RESPONSE], before[RESPONSE_KIND], before[NONCE], before[BEFORE] = '', NO_RESPONSE, '', ''
   before[SPENT] = {}
+  r[WAITERS], before[WAITERS] = before[WAITERS], {}
   if state == NONE then before[OPERATION], before[HOLDER], before[ABANDON_REASON] = '', '', '' end
   r[BEFORE] = cmsgpack.pack(before)
   r[SPENT], r[RECEIPTS_UNTIL] = spent_before, before[RECEIPTS_UNTIL]

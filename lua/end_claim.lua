@@ -14,5 +14,6 @@ if state ~= IN_FLIGHT or r[TOKEN] ~= token or r[OWNER] ~= ARGV[5] then return {n
 
 r[LEASE_END], r[OWNER] = math.min(r[LEASE_END], now), ''
 r[EXPIRES_AT] = expiry(r, ARGV[6] * 1000)
+tell_of_end(r)
 save(r)
 return {now, 'ended'}

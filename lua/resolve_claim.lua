@@ -34,6 +34,7 @@ else
     end
     complete(r, r[RETENTION], response, ARGV[6])
   else
+    tell_of_end(r)
     drop_response(r)
     -- While anything is known of the key no receipt counts, and this is known for as long as any is good.
     spend(r, FORGET_MARK, 'FORCED', math.max(remembered, r[RECEIPTS_UNTIL]), FORGOTTEN)

@@ -15,7 +15,7 @@ local r = load()
 if not r or r[STATE] ~= IN_FLIGHT or r[TOKEN] ~= token or r[NONCE] ~= nonce then return {now, 'kept'} end
 
 local restored = r[BEFORE] == '' and blank() or unpacked(r[BEFORE])
-restored[LAST_FENCE] = r[LAST_FENCE]
+restored[LAST_FENCE], restored[WAITERS] = r[LAST_FENCE], r[WAITERS]
 restored[SPENT] = {}
 for _, entry in ipairs(r[SPENT]) do
   -- The grant spent its former holder. One that had given up before, after its record expired, stays spent.
@@ -23,5 +23,6 @@ for _, entry in ipairs(r[SPENT]) do
   if not by_the_grant then restored[SPENT][#restored[SPENT] + 1] = entry end
 end
 if restored[STATE] == NONE then restored[LEASE_END] = now else restored[CHECKPOINT] = r[CHECKPOINT] end
+tell_of_end(restored)
 save(restored)
 return {now, 'undone'}

@@ -15,6 +15,7 @@ local SPENT = 29                     -- {token, reason, until, class, digest}, o
 local RECEIPTS_UNTIL = 30            -- no receipt of the key's is good for longer
 local LAST_FENCE = 31                -- the highest token given out, which an undone grant leaves above FENCE
 local OWNER, OWNED_AT = 32, 33       -- the stream that keeps the lease alive, and when that asked to
+local WAITERS = 34                   -- {service, until}: where calls wait for the claim in flight to end
 
 -- NONE has only memory; GIVEN_UP was abandoned with effect UNKNOWN, ABANDONED with effect NONE.
 local NONE, IN_FLIGHT, COMPLETED, GIVEN_UP, ABANDONED = 0, 1, 2, 3, 4
@@ -28,6 +29,8 @@ local SPENT_KEPT = 16
 -- third class has one entry under a name that no token can have: an operator's Forget, which no receipt outlives.
 local UNSEEN, GRANTED, FORGOTTEN = 0, 1, 2
 local FORGET_MARK = '!forgotten'
+-- For how long a service is told of the end after it asked to be, and how much of that is left when it is asked for anew.
+local TOLD_FOR, TOLD_ANEW = 8000000, 4000000
 
 local function blank()
   return {
@@ -41,12 +44,14 @@ local function blank()
     {},
     0, 0,
     '', 0,
+    {},
   }
 end
 
 local function unpacked(packed)
   local r = cmsgpack.unpack(packed)
   r[OWNER], r[OWNED_AT] = r[OWNER] or '', r[OWNED_AT] or 0
+  r[WAITERS] = r[WAITERS] or {}
   return r
 end
 
@@ -113,6 +118,29 @@ local function spend(r, token, reason, until_time, class, digest)
   r[SPENT][#r[SPENT] + 1] = {token, reason, until_time, class, digest or ''}
 end
 
+-- Has a service told when the claim in flight ends. Returns whether that changed the record: those that wait for long, or
+-- are many, shall not write it all the time.
+local function watch(r, service)
+  local others = {}
+  for _, waiter in ipairs(r[WAITERS]) do
+    if waiter[1] == service and now + TOLD_ANEW < waiter[2] and waiter[2] <= now + TOLD_FOR then return false end
+    if waiter[1] ~= service and now < waiter[2] then others[#others + 1] = waiter end
+  end
+  others[#others + 1] = {service, now + TOLD_FOR}
+  r[WAITERS] = others
+  return true
+end
+
+local function tell_waiters(r, ...)
+  for _, waiter in ipairs(r[WAITERS]) do tell_service(waiter[1], ...) end
+end
+
+-- The claim in flight ended, or may be taken now: tells the services where somebody waits for that.
+local function tell_of_end(r)
+  tell_waiters(r, 'ended', KEYS[1])
+  r[WAITERS] = {}
+end
+
 -- When a record that is not completed expires.
 local function expiry(r, max_retention)
   local retention = r[RETENTION]
@@ -156,6 +184,7 @@ local function complete(r, retention, response, digest)
   r[TAKEN_OVER], r[CHECKPOINT], r[SEQUENCE] = 0, '', 0
   r[OWNER], r[OWNED_AT] = '', 0
   heard(r)
+  tell_of_end(r)
   drop_response(r)
   r[DIGEST] = digest
   if response then

@@ -84,7 +84,7 @@ pub(super) struct ClaimCommand {
     #[arg(long, value_name = "DURATION", default_value = "24h", value_parser = any_duration)]
     retention: Duration,
 
-    /// How long to wait for a claim in flight to end, at most 60s; the service does not wait yet
+    /// How long to wait for a claim in flight to end, at most 60s
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     wait: Option<Duration>,
 

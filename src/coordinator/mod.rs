@@ -2,6 +2,7 @@
 //! that went away.
 
 mod admin;
+mod claim_waits;
 mod claims;
 mod cleanup;
 mod leases;
@@ -16,6 +17,7 @@ pub use leases::LeaseStream;
 use crate::domain::limits::Limits;
 use crate::metrics::Metrics;
 use crate::store::{Store, WakeUp};
+use claim_waits::ClaimWaits;
 use cleanup::Cleanups;
 use leases::Streams;
 use queue::Queue;
@@ -54,6 +56,7 @@ pub struct Coordinator {
     cleanups: Cleanups,
     queue: Queue,
     streams: Streams,
+    claim_waits: ClaimWaits,
     /// What runs beside the calls, for as long as there is a coordinator.
     _background: Arc<[AbortOnDropHandle<()>; 2]>,
 }
@@ -63,10 +66,15 @@ impl Coordinator {
     pub fn new(store: Store, limits: Limits, metrics: Metrics) -> Self {
         let (queue, speaking) = Queue::new(store.clone(), metrics.clone());
         let streams = Streams::default();
+        let claim_waits = ClaimWaits::new(store.clone(), metrics.clone());
         let listening = store.listen({
             let (queue, streams) = (queue.clone(), streams.clone());
+            let claim_waits = claim_waits.clone();
             move |wake_up| match wake_up {
-                WakeUp::Listening => queue.speak_now(),
+                WakeUp::Listening => {
+                    queue.speak_now();
+                    claim_waits.look_now();
+                }
                 WakeUp::Turn { lock, token, after } => queue.turn(&lock, &token, after),
                 WakeUp::PlaceTaken { lock, token, nonce } => {
                     queue.place_taken(&lock, &token, &nonce);
@@ -76,12 +84,14 @@ impl Coordinator {
                     lease,
                     reason,
                 } => streams.lost(stream, &lease, reason),
-                WakeUp::ClaimEnded(_) => {}
+                WakeUp::ClaimEnded(id) => claim_waits.ended(&id),
+                WakeUp::ClaimTokenSpent(id, token) => claim_waits.token_spent(&id, &token),
             }
         });
         Self {
             queue,
             streams,
+            claim_waits,
             _background: Arc::new([speaking, listening]),
             cleanups: Cleanups::new(store.clone()),
             store,

@@ -1,6 +1,6 @@
 //! Claims: what is asked, and what comes of it.
 
-use super::duration::{ClaimLease, Retention, Timestamp};
+use super::duration::{ClaimLease, ClaimWait, Retention, Timestamp};
 use super::fingerprint::Fingerprint;
 use super::lease::LossReason;
 use super::name::{AbandonReason, ClaimId, Holder, Operation, OperatorReason, Prefix, Tenant};
@@ -38,6 +38,8 @@ pub struct Claim {
     pub retention: Retention,
     /// What becomes of it if its holder falls silent.
     pub on_lease_over: LeaseOverPolicy,
+    /// How long it may wait for a claim in flight to end.
+    pub wait: ClaimWait,
 }
 
 /// Renews a claim.

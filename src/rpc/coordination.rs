@@ -69,9 +69,10 @@ impl CoordinationService for Coordination {
         &self,
         request: Request<ClaimRequest>,
     ) -> Result<Response<ClaimResponse>, Status> {
-        let limit = self.time_limit(&request);
+        let (wait, drain) = (request.get_ref().wait, drain(&request));
+        let limit = self.time_limit_with_wait(&request, wait);
         let claim = convert::claims::claim(request.into_inner(), self.0.limits());
-        let result = async { self.0.claim(claim?, limit.at).await };
+        let result = async { self.0.claim(claim?, limit.with(drain)).await };
         let result = result
             .await
             .map(|(outcome, grant)| (convert::claims::claim_response(outcome), grant));

@@ -16,14 +16,16 @@ use crate::domain::receipt::Receipt;
 use crate::domain::response::{ResponseDigest, StoredResponse};
 use crate::domain::token::{ClaimToken, Nonce};
 use crate::trace::{self, Origin};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl Store {
-    /// Claims a key; `nonce` names the call, for [`Store::undo_claim`].
+    /// Claims a key; `nonce` names the call, for [`Store::undo_claim`]. With `told_of_end` this service is told when a claim
+    /// in flight ends that is in the way.
     pub async fn claim(
         &self,
         claim: &Claim,
         nonce: &Nonce,
+        told_of_end: bool,
         limit: Instant,
     ) -> Result<ClaimOutcome, Failure> {
         let mut reply = self
@@ -37,7 +39,12 @@ impl Store {
                     .arg(claim.retention.millis().get())
                     .arg(policy_number(claim.on_lease_over))
                     .arg(self.settings.max_retention.millis().get())
-                    .arg(trace::current_origin().as_bytes());
+                    .arg(trace::current_origin().as_bytes())
+                    .arg(if told_of_end {
+                        self.service.as_str()
+                    } else {
+                        ""
+                    });
             })
             .await?;
         match reply.kind.as_str() {
@@ -85,6 +92,28 @@ impl Store {
             checkpoint,
             receipt: receipt.issue(&claim.id, &claim.token),
         })
+    }
+
+    /// Looks whether a claim in flight still is, and has this service told when it ends. Returns when its lease is over at
+    /// the latest, seen from now; none where it has ended.
+    pub async fn watch_claim(
+        &self,
+        id: &ClaimId,
+        limit: Instant,
+    ) -> Result<Option<Duration>, Failure> {
+        let mut reply = self
+            .run(&scripts::WATCH_CLAIM, &keys::claim(id), limit, |call| {
+                call.arg(self.service.as_str());
+            })
+            .await?;
+        match reply.kind.as_str() {
+            "in_flight" => {
+                let lease_end = reply.fields().integer()?;
+                Ok(Some(reply.wait(lease_end)))
+            }
+            "ended" => Ok(None),
+            _ => Err(reply.unknown()),
+        }
     }
 
     /// Takes back the grant that the call named `nonce` created, unless somebody has heard of it.

@@ -93,6 +93,7 @@ macro_rules! scripts {
 
 scripts! {
     CLAIM: claim / "claim", Alike;
+    WATCH_CLAIM: claim / "watch_claim", Alike;
     RENEW_CLAIM: claim / "renew_claim", Alike;
     DETACH_CLAIM: claim / "detach_claim", Alike;
     END_CLAIM: claim / "end_claim", Alike;

@@ -51,6 +51,8 @@ pub enum WakeUp {
     },
     /// A claim in flight ended that somebody here waits for.
     ClaimEnded(ClaimId),
+    /// A token was given up that may wait here for a claim in flight to end.
+    ClaimTokenSpent(ClaimId, ClaimToken),
     /// A lease that a stream of this service's keeps alive is lost.
     LeaseLost {
         /// Which stream.
@@ -133,6 +135,10 @@ fn parse(payload: &[u8]) -> Option<WakeUp> {
             lease: lease(text(words.next()?)?, text(words.next()?)?)?,
             reason: LossReason::parse(text(words.next()?)?)?,
         }),
+        b"spent" => Some(WakeUp::ClaimTokenSpent(
+            keys::parse_claim(text(words.next()?)?)?,
+            ClaimToken::parse(text(words.next()?)?.to_owned()).ok()?,
+        )),
         _ => None,
     }
 }

@@ -8,13 +8,15 @@ mod complete;
 mod operators;
 mod renew_claim;
 mod undo_claim;
+mod waiting;
 
 use crate::support::redis::RedisServer;
 use crate::support::scripts::{Reply, Scripts, assemble};
 use crate::support::service::Service;
 
-const CLAIM_SCRIPTS: [&str; 7] = [
+const CLAIM_SCRIPTS: [&str; 8] = [
     "claim",
+    "watch_claim",
     "renew_claim",
     "complete",
     "abandon",
@@ -44,6 +46,8 @@ struct Claim {
     lease: i64,
     retention: i64,
     policy: i64,
+    /// Where the call waits; empty where it does not.
+    service: &'static str,
 }
 
 impl Claim {
@@ -56,6 +60,7 @@ impl Claim {
             lease: 60_000,
             retention: HOUR,
             policy: 1,
+            service: "",
         }
     }
 
@@ -68,6 +73,7 @@ impl Claim {
             lease,
             retention,
             policy,
+            service,
         } = self;
         [
             token.to_owned(),
@@ -80,6 +86,7 @@ impl Claim {
             policy.to_string(),
             LARGEST_RETENTION.to_string(),
             "trace".to_owned(),
+            service.to_owned(),
         ]
         .to_vec()
     }

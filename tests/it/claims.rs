@@ -14,3 +14,4 @@ mod resolved;
 mod responses;
 mod settled_states;
 mod spent_tokens;
+mod waiting;

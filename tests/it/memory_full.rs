@@ -1,9 +1,11 @@
 //! A Redis that is out of memory: what was refused meanwhile was not done, and what was given up meanwhile is.
 
-use crate::support::answers::{abandoned, assert_store_unavailable, claimed, completed};
+use crate::support::answers::{abandoned, assert_store_unavailable, claimed, completed, in_flight};
+use crate::support::eventually;
 use crate::support::locks::{Answer, Locks};
-use crate::support::requests::{abandon, acquire, claim, complete, release, renew_lock};
-use claimlock::rpc::proto::{AbandonEffect, LossReason};
+use crate::support::metrics::Scrape;
+use crate::support::requests::{abandon, acquire, claim, complete, millis, release, renew_lock};
+use claimlock::rpc::proto::{AbandonEffect, ClaimRequest, LossReason};
 use tonic::Code;
 
 async fn set_memory_limit(locks: &Locks, bytes: u32) {
@@ -83,5 +85,34 @@ async fn a_claim_abandoned_while_memory_is_full_is_the_next_ones_and_none_is_gra
     completed(calls.complete(complete("kept", "a", b"paid")).await);
     let next = claimed(calls.claim(claim("abandoned", "b")).await);
     assert_eq!((next.attempt, next.already_held), (2, false));
+    locks.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_in_flight_is_waited_for_while_memory_is_full() {
+    let locks = Locks::start().await;
+    let mut calls = locks.service.coordination().await;
+    claimed(calls.claim(claim("key", "a")).await);
+    set_memory_limit(&locks, 1).await;
+    let waiting = |name, wait| ClaimRequest {
+        wait: millis(wait),
+        ..claim("key", name)
+    };
+    in_flight(calls.claim(waiting("b", 100)).await);
+    let mut client = calls.clone();
+    let patient = waiting("c", 60_000);
+    let answer = tokio::spawn(async move { client.claim(patient).await });
+    eventually("it to wait", async || {
+        let waiting = Scrape::of(&locks.service).await.value("claimlock_waiters");
+        (waiting == 1.0).then_some(())
+    })
+    .await;
+    set_memory_limit(&locks, 0).await;
+    abandoned(
+        calls
+            .abandon(abandon("key", "a", AbandonEffect::None))
+            .await,
+    );
+    claimed(answer.await.expect("no panic"));
     locks.finish().await;
 }

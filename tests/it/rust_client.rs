@@ -3,6 +3,7 @@
 mod holding;
 mod strange;
 mod tokens;
+mod waiting;
 
 use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;

@@ -11,18 +11,21 @@ pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 /// The longest that one call waits; a longer wait is made of several, so that a service which is away is told apart from
 /// what others hold. The token keeps its place between them.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
-/// The pause between two questions, at least.
+/// The pause between two questions, at least; with less time than this left nothing is asked again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long is still waited.
 pub(crate) struct Waiting {
     deadline: Instant,
+    /// When the last call was made, and how long it was to wait.
+    last: Option<(Instant, Duration)>,
 }
 
 impl Waiting {
     pub(crate) fn for_at_most(wait: Duration) -> Self {
         Self {
             deadline: time::later(Instant::now(), wait),
+            last: None,
         }
     }
 
@@ -31,19 +34,29 @@ impl Waiting {
     }
 
     pub(crate) fn is_over(&self) -> bool {
-        self.left().is_zero()
+        self.left() < SHORTEST_PAUSE
     }
 
-    /// What the next call is to wait.
-    pub(crate) fn of_a_call(&self) -> Option<prost_types::Duration> {
-        let left = self.left();
-        (!left.is_zero()).then(|| time::to_wire(left.min(LONGEST_WAIT)))
+    /// What the next call, which is made now, is to wait. The first does not, so that what is waited for is known at once.
+    pub(crate) fn of_a_call(&mut self) -> Option<prost_types::Duration> {
+        let wait = match self.last {
+            None => Duration::ZERO,
+            Some(_) => self.left().min(LONGEST_WAIT),
+        };
+        self.last = Some((Instant::now(), wait));
+        (!wait.is_zero()).then(|| time::to_wire(wait))
     }
 
-    /// The pause before the next call, as the answer to the last one asks for it.
+    /// The pause before the next call, as the answer to the last one asks for it: none after a call that waited, or after one
+    /// that was not to.
     pub(crate) async fn pause(&self, retry_after: Option<prost_types::Duration>) {
-        let pause = time::from_wire(retry_after).max(SHORTEST_PAUSE);
-        tokio::time::sleep(pause.min(self.left())).await;
+        let waited = self
+            .last
+            .is_some_and(|(sent, wait)| sent.elapsed() >= wait / 2);
+        if !waited {
+            let pause = time::from_wire(retry_after).max(SHORTEST_PAUSE);
+            tokio::time::sleep(pause.min(self.left())).await;
+        }
     }
 }
 

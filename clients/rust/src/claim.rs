@@ -60,7 +60,7 @@ impl Client {
         }
         let abandoning = abandon(self.clone(), unheard(&message));
         let give_up = GiveUp::armed(self, is_token_ours, abandoning);
-        let wait = Waiting::for_at_most(request.wait);
+        let mut wait = Waiting::for_at_most(request.wait);
         loop {
             message.wait = wait.of_a_call();
             let sent = Instant::now();

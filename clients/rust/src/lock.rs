@@ -206,7 +206,7 @@ impl Client {
         }
         let releasing = release(self.clone(), release_of(&message));
         let give_up = GiveUp::armed(self, is_token_ours, releasing);
-        let wait = Waiting::for_at_most(lock.wait);
+        let mut wait = Waiting::for_at_most(lock.wait);
         loop {
             message.wait = wait.of_a_call();
             let sent = Instant::now();

@@ -58,7 +58,7 @@ pub(in crate::rpc) fn claim(
     let holder = bad.check("holder", Holder::parse(request.holder));
     let lease = bad.check("lease", optional(request.lease, ClaimLease::parse));
     let retention = bad.check("retention", retention(request.retention, limits));
-    bad.check("wait", zero_if_unset(request.wait, ClaimWait::parse));
+    let wait = bad.check("wait", zero_if_unset(request.wait, ClaimWait::parse));
     let policy = bad.check("on_lease_over", policy(request.on_lease_over));
     let parts = || {
         Some(Claim {
@@ -71,6 +71,7 @@ pub(in crate::rpc) fn claim(
             retention: retention?
                 .unwrap_or_else(|| Retention::default_within(limits.max_retention)),
             on_lease_over: policy?,
+            wait: wait?,
         })
     };
     bad.finish(parts())

@@ -6,7 +6,7 @@ use crate::domain::claim::{
     LeaseOverPolicy, RenewClaim,
 };
 use crate::domain::duration::{
-    ClaimLease, HoldAtLeast, LockDelay, LockLease, LockWait, Millis, Retention,
+    ClaimLease, ClaimWait, HoldAtLeast, LockDelay, LockLease, LockWait, Millis, Retention,
 };
 use crate::domain::failure::Failure;
 use crate::domain::fingerprint::{Content, Fingerprint};
@@ -154,8 +154,9 @@ async fn live_claims(
             lease: ClaimLease::parse(SECOND).expect("it is within the limits"),
             retention: Retention::largest(Millis::rounded_up(SECOND)),
             on_lease_over: LeaseOverPolicy::TakeOver,
+            wait: ClaimWait::parse(Duration::ZERO).expect("it is within the limits"),
         };
-        let claimed = store.claim(&claim, &Nonce::new(), limit()).await;
+        let claimed = store.claim(&claim, &Nonce::new(), false, limit()).await;
         expected("claim", claimed, |outcome| {
             matches!(outcome, ClaimOutcome::Claimed(_)).then_some(())
         })?;
