@@ -40,12 +40,13 @@ local w = waiter_of(token)
 if w and w[WANTED_MODE] ~= mode then return {now, 'other_mode'} end
 local first = first_waiter()
 
--- While others wait nobody goes past them.
+-- While others wait nobody goes past them. The later call of a token has its place: the earlier one gets nothing any more.
+local lost_its_place = w and w[CALL] ~= nonce and (how == 'last' or ARGV[14] ~= '0')
 local is_in_turn = not first or first == token
-if not (is_in_turn and is_free_for(mode, max_holders)) then
+if lost_its_place or not (is_in_turn and is_free_for(mode, max_holders)) then
   local ticket
   local changed = cleared > 0
-  if how == 'join' then
+  if how == 'join' and not lost_its_place then
     ticket = tonumber(redis.call('ZSCORE', QUEUE, token) or ARGV[14])
     if ticket == 0 then ticket = new_ticket() end
     stand_in_queue(token, ticket, {nonce, service, mode, max_holders})
@@ -53,7 +54,7 @@ if not (is_in_turn and is_free_for(mode, max_holders)) then
     if w and w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
     first = first_waiter()
     changed = true
-  elseif how == 'last' and w and w[CALL] == nonce then
+  elseif how == 'last' and w and not lost_its_place then
     leave_queue(token)
     if first == token then wake_next() end
     changed = true

@@ -215,8 +215,11 @@ impl Queue {
         for token in &turns.over {
             self.turn(id, token, Duration::ZERO);
         }
-        let taken = spoken_for.iter().filter(|w| turns.taken.contains(&w.token));
-        for waiter in taken {
+        for waiter in turns
+            .taken
+            .iter()
+            .filter_map(|number| spoken_for.get(*number))
+        {
             self.place_taken(id, &waiter.token, waiter.nonce.as_bytes());
         }
     }
