@@ -34,11 +34,11 @@ if is_live(h) then
   return {now, 'acquired', same_call and 0 or 1, h[FENCE], h[LEASE_END], {}}
 end
 
-local cleared, held = clear_ended()
 drop_silent()
 local w = waiter_of(token)
 if w and w[WANTED_MODE] ~= mode then return {now, 'other_mode'} end
-local first = first_waiter()
+local cleared, held = clear_ended()
+local first = head()
 
 -- While others wait nobody goes past them. The later call of a token has its place: the earlier one gets nothing any more.
 local lost_its_place = w and w[CALL] ~= nonce and (how == 'last' or ARGV[14] ~= '0')
@@ -78,10 +78,8 @@ local granted = {
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end
 redis.call('HSET', SPENT, LAST_FENCE, text(granted[FENCE]), LAST_GRANT, text(now))
-if w then
-  leave_queue(token)
-  if w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
-end
+if w or first then leave_queue(token) end
+if w and w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
 -- Readers in a row come in together, and whoever is the next for a writer has to know until when this one may hold it.
 if first then wake_next() end
 keep()

@@ -10,7 +10,7 @@
 --   'late'}
 
 local service = ARGV[4]
-local spoken_for, taken, over = {}, {}, {}, {}
+local spoken_for, places, taken, over = {}, {}, {}, {}
 drop_silent()
 for i = 5, #ARGV, 5 do
   local token, nonce = ARGV[i], ARGV[i + 1]
@@ -19,6 +19,8 @@ for i = 5, #ARGV, 5 do
   if w and w[CALL] == nonce then
     spoken_for[#spoken_for + 1] = text(now + SPOKEN_FOR)
     spoken_for[#spoken_for + 1] = token
+    places[#places + 1] = ARGV[i + 2]
+    places[#places + 1] = token
   elseif w then
     taken[#taken + 1] = number
   else
@@ -32,9 +34,11 @@ for i = 5, #ARGV, 5 do
     end
   end
 end
--- In bunches, for the stack of Lua's.
+-- In bunches, for the stack of Lua's. The places too, since that key may be lost alone.
 for i = 1, #spoken_for, 1000 do
-  redis.call('ZADD', DEADLINES, unpack(spoken_for, i, math.min(i + 999, #spoken_for)))
+  local last = math.min(i + 999, #spoken_for)
+  redis.call('ZADD', DEADLINES, unpack(spoken_for, i, last))
+  redis.call('ZADD', QUEUE, unpack(places, i, last))
 end
 
 local token, w, wait = next_in_turn()

@@ -77,22 +77,28 @@ local function waiting()
   return (grace and now < tonumber(grace)) and count - 1 or count
 end
 
--- The first in the queue, and for how long it has to wait yet, 0 if it may have the lock now; nil where nobody waits.
-local function next_in_turn()
-  while true do
-    local token = first_waiter()
-    if not token then return nil end
-    local w = waiter_of(token)
-    if w then
-      -- Somebody else's hand may have deleted any of the keys: nobody may stand in the way without an end.
-      if not redis.call('ZSCORE', DEADLINES, token) then
-        redis.call('ZADD', DEADLINES, text(now + SPOKEN_FOR), token)
-      end
-      local wait = is_free_for(w[WANTED_MODE], w[WANTED_LIMIT]) and 0 or changes_at(w[WANTED_MODE]) - now
-      return token, w, wait
+-- The first in the queue and what it waits for, which is not known where its service has yet to put that back. Somebody
+-- else's hand may have deleted any of the keys: nobody may stand in the way without an end.
+local function head()
+  local token = first_waiter()
+  if not token then return nil end
+  if not redis.call('ZSCORE', DEADLINES, token) then
+    local spoken_for = {}
+    for _, each in ipairs(redis.call('ZRANGE', QUEUE, 0, DROPPED_AT_ONCE - 1)) do
+      spoken_for[#spoken_for + 1] = text(now + SPOKEN_FOR)
+      spoken_for[#spoken_for + 1] = each
     end
-    leave_queue(token)
+    redis.call('ZADD', DEADLINES, 'NX', unpack(spoken_for))
+    keep()
   end
+  return token, waiter_of(token)
+end
+
+-- The first in the queue, and for how long it has to wait yet, 0 if it may have the lock now; nil where nobody can be told.
+local function next_in_turn()
+  local token, w = head()
+  if not w then return nil end
+  return token, w, is_free_for(w[WANTED_MODE], w[WANTED_LIMIT]) and 0 or changes_at(w[WANTED_MODE]) - now
 end
 
 -- Has the service of the first in the queue try for it: at once, or when the lock can next change.

@@ -192,11 +192,12 @@ impl Queue {
         }
     }
 
+    /// The first in the queue first: where it was lost they are put back in bunches.
     fn waiters(&self, id: &LockId) -> Vec<Waiter> {
         let resources = self.resources();
         let places = resources.get(id).into_iter().flat_map(|r| &r.places);
         let each = places.flat_map(|(token, places)| places.iter().map(move |p| (token, p)));
-        each.filter_map(|(token, place)| {
+        let waiters = each.filter_map(|(token, place)| {
             Some(Waiter {
                 token: token.clone(),
                 nonce: place.nonce.clone(),
@@ -204,8 +205,10 @@ impl Queue {
                 mode: place.mode,
                 max_holders: place.max_holders,
             })
-        })
-        .collect()
+        });
+        let mut waiters: Vec<Waiter> = waiters.collect();
+        waiters.sort_unstable_by_key(|waiter| waiter.ticket);
+        waiters
     }
 
     fn tell(&self, id: &LockId, spoken_for: &[Waiter], turns: &Turns) {
