@@ -60,10 +60,16 @@ if lost_its_place or not (is_in_turn and is_free_for(mode, max_holders)) then
     changed = true
   end
   if changed then keep() end
-  -- One that is free is on its way to the first in the queue, and nobody knows how long that will hold it.
-  local changes = is_free_for(mode, max_holders) and now + UNKNOWN or changes_at(mode)
+  local is_first = ticket and first == token
+  local changes = now
+  if not is_free_for(mode, max_holders) then
+    changes = changes_at(mode)
+  elseif not is_first then
+    -- It is on its way to the first in the queue, and nobody knows how long that will hold it.
+    changes = now + UNKNOWN
+  end
   local answer = {now, ticket and 'queued' or 'held', waiting(), changes, live_holders(10), held}
-  if ticket then answer[7], answer[8] = ticket, first == token and 1 or 0 end
+  if ticket then answer[7], answer[8] = ticket, is_first and 1 or 0 end
   return answer
 end
 

@@ -53,23 +53,6 @@ local function new_ticket()
   return mint(last[2] and tonumber(last[2]) or 0)
 end
 
--- Drops those that nobody has spoken for in time.
-local function drop_silent()
-  local due = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, 1)
-  if #due == 0 then return end
-  local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
-  if not grace then
-    local newest = redis.call('ZREVRANGE', DEADLINES, 0, 0, 'WITHSCORES')
-    if tonumber(newest[2]) <= now then
-      redis.call('ZADD', DEADLINES, text(now + GRACE), GRACE_MARK)
-      return
-    end
-  elseif now < tonumber(grace) then
-    return
-  end
-  leave_queue(unpack(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, DROPPED_AT_ONCE)))
-end
-
 -- How many wait, of those that are spoken for.
 local function waiting()
   local count = redis.call('ZCOUNT', DEADLINES, '(' .. text(now), '+inf')
@@ -105,4 +88,23 @@ end
 local function wake_next()
   local token, w, wait = next_in_turn()
   if token then tell_service(w[SERVICE], 'turn', KEYS[2], token, text(wait)) end
+end
+
+-- Drops those that nobody has spoken for in time.
+local function drop_silent()
+  local due = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, 1)
+  if #due == 0 then return end
+  local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
+  if not grace then
+    local newest = redis.call('ZREVRANGE', DEADLINES, 0, 0, 'WITHSCORES')
+    if tonumber(newest[2]) <= now then
+      redis.call('ZADD', DEADLINES, text(now + GRACE), GRACE_MARK)
+      return
+    end
+  elseif now < tonumber(grace) then
+    return
+  end
+  local first = first_waiter()
+  leave_queue(unpack(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, DROPPED_AT_ONCE)))
+  if first_waiter() ~= first then wake_next() end
 end
