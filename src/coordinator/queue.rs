@@ -74,8 +74,11 @@ impl Place {
             .expect("nothing panics while it holds a place")
     }
 
+    /// What is told may have been overtaken by what was told before: the earliest counts.
     fn try_at(&self, at: Instant) {
-        self.state().try_at = Some(at);
+        let mut state = self.state();
+        state.try_at = Some(state.try_at.map_or(at, |before| before.min(at)));
+        drop(state);
         self.bell.notify_one();
     }
 
