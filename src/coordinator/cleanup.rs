@@ -1,5 +1,6 @@
 //! Takes back what was granted to a call whose caller went away before it heard of it.
 
+use super::queue::Speaking;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::name::{ClaimId, LockId};
 use crate::domain::token::{ClaimToken, LockToken, Nonce};
@@ -49,7 +50,8 @@ pub(super) struct Undo {
 #[derive(Debug)]
 pub(super) enum What {
     Claim(ClaimId, ClaimToken),
-    Lock(LockId, LockToken),
+    /// With what may put the token's place back while it is on its way.
+    Lock(LockId, LockToken, Option<Speaking>),
 }
 
 /// The clean-ups under way.
@@ -158,7 +160,12 @@ impl Undo {
     async fn run(&self, store: &Store, limit: Instant) -> Result<(), Failure> {
         match &self.what {
             What::Claim(id, token) => store.undo_claim(id, token, &self.nonce, limit).await,
-            What::Lock(id, token) => store.undo_lock(id, token, &self.nonce, limit).await,
+            What::Lock(id, token, speaking) => {
+                if let Some(speaking) = speaking {
+                    speaking.is_over().await;
+                }
+                store.undo_lock(id, token, &self.nonce, limit).await
+            }
         }
     }
 }
