@@ -34,18 +34,19 @@ if is_live(h) then
   return {now, 'acquired', same_call and 0 or 1, h[FENCE], h[LEASE_END], {}}
 end
 
-local cleared, held = clear_ended()
 drop_silent()
 local w = waiter_of(token)
 if w and w[WANTED_MODE] ~= mode then return {now, 'other_mode'} end
-local first = first_waiter()
+local cleared, held = clear_ended()
+local first = head()
 
--- While others wait nobody goes past them.
+-- While others wait nobody goes past them. The later call of a token has its place: the earlier one gets nothing any more.
+local lost_its_place = w and w[CALL] ~= nonce and (how == 'last' or ARGV[14] ~= '0')
 local is_in_turn = not first or first == token
-if not (is_in_turn and is_free_for(mode, max_holders)) then
+if lost_its_place or not (is_in_turn and is_free_for(mode, max_holders)) then
   local ticket
   local changed = cleared > 0
-  if how == 'join' then
+  if how == 'join' and not lost_its_place then
     ticket = tonumber(redis.call('ZSCORE', QUEUE, token) or ARGV[14])
     if ticket == 0 then ticket = new_ticket() end
     stand_in_queue(token, ticket, {nonce, service, mode, max_holders})
@@ -53,17 +54,23 @@ if not (is_in_turn and is_free_for(mode, max_holders)) then
     if w and w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
     first = first_waiter()
     changed = true
-  elseif how == 'last' and w and w[CALL] == nonce then
+  elseif how == 'last' and w and not lost_its_place then
     leave_queue(token)
     if first == token then wake_next() end
     changed = true
   end
   if changed then keep() end
   tell_ended()
-  -- One that is free is on its way to the first in the queue, and nobody knows how long that will hold it.
-  local changes = is_free_for(mode, max_holders) and now + UNKNOWN or changes_at(mode)
+  local is_first = ticket and first == token
+  local changes = now
+  if not is_free_for(mode, max_holders) then
+    changes = changes_at(mode)
+  elseif not is_first then
+    -- It is on its way to the first in the queue, and nobody knows how long that will hold it.
+    changes = now + UNKNOWN
+  end
   local answer = {now, ticket and 'queued' or 'held', waiting(), changes, live_holders(10), held}
-  if ticket then answer[7], answer[8] = ticket, first == token and 1 or 0 end
+  if ticket then answer[7], answer[8] = ticket, is_first and 1 or 0 end
   return answer
 end
 
@@ -78,10 +85,8 @@ local granted = {
 put(token, granted)
 if max_holders > 0 then redis.call('ZADD', LIMITS, max_holders, token) end
 redis.call('HSET', SPENT, LAST_FENCE, text(granted[FENCE]), LAST_GRANT, text(now))
-if w then
-  leave_queue(token)
-  if w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
-end
+if w or first then leave_queue(token) end
+if w and w[CALL] ~= nonce then tell_service(w[SERVICE], 'taken', KEYS[2], token, w[CALL]) end
 find_ended()
 tell_ended()
 -- Readers in a row come in together, and whoever is the next for a writer has to know until when this one may hold it.

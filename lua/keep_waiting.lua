@@ -4,22 +4,25 @@
 --   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
 --   ARGV[4] service   then of each waiter: token, nonce of its call, ticket, mode, max_holders
 -- Returns after {now,
---   'waiting', token, wait, {token, ...}, {token, ...}}: the first in the queue and for how many microseconds it has to wait
---     yet, '' where it is another service's; those whose place a later call took over; those to try again because their
---     tokens are spent
+--   'waiting', token, wait, {number, ...}, {token, ...}}: the first in the queue and for how many microseconds it has to wait
+--     yet, '' where it is another service's; which of the waiters lost their place to a later call, the first being 1; those
+--     to try again because their tokens are spent
 --   'late'}
 
 local service = ARGV[4]
-local spoken_for, taken, over = {}, {}, {}
+local spoken_for, places, taken, over = {}, {}, {}, {}
 drop_silent()
 for i = 5, #ARGV, 5 do
   local token, nonce = ARGV[i], ARGV[i + 1]
+  local number = (i - 5) / 5 + 1
   local w = waiter_of(token)
   if w and w[CALL] == nonce then
     spoken_for[#spoken_for + 1] = text(now + SPOKEN_FOR)
     spoken_for[#spoken_for + 1] = token
+    places[#places + 1] = ARGV[i + 2]
+    places[#places + 1] = token
   elseif w then
-    taken[#taken + 1] = token
+    taken[#taken + 1] = number
   else
     local h = holder_of(token)
     if spent(token, h) then
@@ -27,13 +30,15 @@ for i = 5, #ARGV, 5 do
     elseif not is_live(h) then
       stand_in_queue(token, tonumber(ARGV[i + 2]), {nonce, service, ARGV[i + 3], tonumber(ARGV[i + 4])})
     elseif h[NONCE] ~= nonce then
-      taken[#taken + 1] = token
+      taken[#taken + 1] = number
     end
   end
 end
--- In bunches, for the stack of Lua's.
+-- In bunches, for the stack of Lua's. The places too, since that key may be lost alone.
 for i = 1, #spoken_for, 1000 do
-  redis.call('ZADD', DEADLINES, unpack(spoken_for, i, math.min(i + 999, #spoken_for)))
+  local last = math.min(i + 999, #spoken_for)
+  redis.call('ZADD', DEADLINES, unpack(spoken_for, i, last))
+  redis.call('ZADD', QUEUE, unpack(places, i, last))
 end
 
 local token, w, wait = next_in_turn()

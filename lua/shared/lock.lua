@@ -213,10 +213,14 @@ local function changes_at(mode)
   return tonumber(redis.call('ZRANGEBYSCORE', ENDS, '(' .. text(now), '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2])
 end
 
+-- However short `memory` is, those who wait are known for longer than their services are silent.
+local QUEUE_AT_LEAST = 10000000
+
 -- Every key goes `memory` after its last use, or after the last holder counts no more.
 local function keep()
   local latest = math.max(now, last_end()) + memory
-  for i = 1, #KEYS do expire_at(KEYS[i], latest) end
+  for i = 1, 5 do expire_at(KEYS[i], latest) end
+  for i = 6, 8 do expire_at(KEYS[i], math.max(latest, now + QUEUE_AT_LEAST)) end
 end
 
 -- Adds what is told of a holder: five values.

@@ -46,6 +46,43 @@ local function new_ticket()
   return mint(last[2] and tonumber(last[2]) or 0)
 end
 
+-- How many wait, of those that are spoken for.
+local function waiting()
+  local count = redis.call('ZCOUNT', DEADLINES, '(' .. text(now), '+inf')
+  local grace = count > 0 and redis.call('ZSCORE', DEADLINES, GRACE_MARK)
+  return (grace and now < tonumber(grace)) and count - 1 or count
+end
+
+-- The first in the queue and what it waits for, which is not known where its service has yet to put that back. Somebody
+-- else's hand may have deleted any of the keys: nobody may stand in the way without an end.
+local function head()
+  local token = first_waiter()
+  if not token then return nil end
+  if not redis.call('ZSCORE', DEADLINES, token) then
+    local spoken_for = {}
+    for _, each in ipairs(redis.call('ZRANGE', QUEUE, 0, DROPPED_AT_ONCE - 1)) do
+      spoken_for[#spoken_for + 1] = text(now + SPOKEN_FOR)
+      spoken_for[#spoken_for + 1] = each
+    end
+    redis.call('ZADD', DEADLINES, 'NX', unpack(spoken_for))
+    keep()
+  end
+  return token, waiter_of(token)
+end
+
+-- The first in the queue, and for how long it has to wait yet, 0 if it may have the lock now; nil where nobody can be told.
+local function next_in_turn()
+  local token, w = head()
+  if not w then return nil end
+  return token, w, is_free_for(w[WANTED_MODE], w[WANTED_LIMIT]) and 0 or changes_at(w[WANTED_MODE]) - now
+end
+
+-- Has the service of the first in the queue try for it: at once, or when the lock can next change.
+local function wake_next()
+  local token, w, wait = next_in_turn()
+  if token then tell_service(w[SERVICE], 'turn', KEYS[2], token, text(wait)) end
+end
+
 -- Drops those that nobody has spoken for in time.
 local function drop_silent()
   local due = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, 1)
@@ -60,36 +97,7 @@ local function drop_silent()
   elseif now < tonumber(grace) then
     return
   end
+  local first = first_waiter()
   leave_queue(unpack(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, DROPPED_AT_ONCE)))
-end
-
--- How many wait, of those that are spoken for.
-local function waiting()
-  local count = redis.call('ZCOUNT', DEADLINES, '(' .. text(now), '+inf')
-  local grace = count > 0 and redis.call('ZSCORE', DEADLINES, GRACE_MARK)
-  return (grace and now < tonumber(grace)) and count - 1 or count
-end
-
--- The first in the queue, and for how long it has to wait yet, 0 if it may have the lock now; nil where nobody waits.
-local function next_in_turn()
-  while true do
-    local token = first_waiter()
-    if not token then return nil end
-    local w = waiter_of(token)
-    if w then
-      -- Somebody else's hand may have deleted any of the keys: nobody may stand in the way without an end.
-      if not redis.call('ZSCORE', DEADLINES, token) then
-        redis.call('ZADD', DEADLINES, text(now + SPOKEN_FOR), token)
-      end
-      local wait = is_free_for(w[WANTED_MODE], w[WANTED_LIMIT]) and 0 or changes_at(w[WANTED_MODE]) - now
-      return token, w, wait
-    end
-    leave_queue(token)
-  end
-end
-
--- Has the service of the first in the queue try for it: at once, or when the lock can next change.
-local function wake_next()
-  local token, w, wait = next_in_turn()
-  if token then tell_service(w[SERVICE], 'turn', KEYS[2], token, text(wait)) end
+  if first_waiter() ~= first then wake_next() end
 end

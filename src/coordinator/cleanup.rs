@@ -1,6 +1,7 @@
 //! Takes back what was granted to a call whose caller went away before it heard of it, and ends what was to end with its
 //! stream.
 
+use super::queue::Speaking;
 use crate::domain::failure::{Cause, Failure};
 use crate::domain::lease::LeaseName;
 use crate::domain::name::{ClaimId, LockId};
@@ -54,7 +55,8 @@ pub(super) struct Undo {
 #[derive(Debug)]
 pub(super) enum What {
     Claim(ClaimId, ClaimToken),
-    Lock(LockId, LockToken),
+    /// With what may put the token's place back while it is on its way.
+    Lock(LockId, LockToken, Option<Speaking>),
 }
 
 /// The clean-ups under way.
@@ -195,7 +197,12 @@ impl Undo {
     async fn run(&self, store: &Store, limit: Instant) -> Result<(), Failure> {
         match &self.what {
             What::Claim(id, token) => store.undo_claim(id, token, &self.nonce, limit).await,
-            What::Lock(id, token) => store.undo_lock(id, token, &self.nonce, limit).await,
+            What::Lock(id, token, speaking) => {
+                if let Some(speaking) = speaking {
+                    speaking.is_over().await;
+                }
+                store.undo_lock(id, token, &self.nonce, limit).await
+            }
         }
     }
 }

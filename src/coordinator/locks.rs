@@ -1,7 +1,7 @@
 //! Locks.
 
 use super::cleanup::{Grant, Undo, What};
-use super::queue::{Called, Queue};
+use super::queue::{Called, Waiting};
 use super::report::{Report, Subject};
 use super::{CallTime, Coordinator};
 use crate::domain::failure::Failure;
@@ -27,8 +27,12 @@ impl Coordinator {
             request.hold_at_least.millis(),
         ];
         let lasting: Duration = lasting.iter().map(|m| Duration::from_millis(m.get())).sum();
+        // A wake-up may overtake the answer that says that there is something to wait for.
+        let waits = request.wait.millis().get() > 0;
+        let waiting = waits.then(|| self.queue.enter(&request, &nonce));
+        let speaking = waiting.as_ref().map(Waiting::speaking);
         let undo = Undo {
-            what: What::Lock(request.id.clone(), request.token.clone()),
+            what: What::Lock(request.id.clone(), request.token.clone(), speaking),
             nonce: nonce.clone(),
             until: time.limit + lasting,
         };
@@ -38,13 +42,12 @@ impl Coordinator {
         let _gone = gone.clone().drop_guard();
         let acquisition = Acquisition {
             store: self.store.clone(),
-            queue: self.queue.clone(),
             request,
             nonce,
             time,
             gone,
         };
-        let call = acquisition.run();
+        let call = acquisition.run(waiting);
         let result = self
             .cleanups
             .outlive_caller(undo, call, |outcome| {
@@ -83,7 +86,6 @@ impl Coordinator {
 /// One call, which runs to its end even where its caller goes away: what it got is taken back then.
 struct Acquisition {
     store: Store,
-    queue: Queue,
     request: AcquireLock,
     nonce: Nonce,
     time: CallTime,
@@ -95,14 +97,14 @@ struct Acquisition {
 const AWAY_PAUSE: Duration = Duration::from_millis(100);
 
 impl Acquisition {
-    async fn run(self) -> Result<AcquireOutcome, Failure> {
-        if self.request.wait.millis().get() == 0 {
-            return match self.attempt(Patience::None, self.time.limit).await? {
-                Attempt::Ended(outcome) => Ok(outcome),
-                Attempt::Waits(place) => Ok(AcquireOutcome::Held(place.held)),
-            };
+    async fn run(self, waiting: Option<Waiting>) -> Result<AcquireOutcome, Failure> {
+        if let Some(waiting) = waiting {
+            return self.wait_in_turn(waiting).await;
         }
-        self.wait_in_turn().await
+        match self.attempt(Patience::None, self.time.limit).await? {
+            Attempt::Ended(outcome) => Ok(outcome),
+            Attempt::Waits(place) => Ok(AcquireOutcome::Held(place.held)),
+        }
     }
 
     async fn attempt(&self, patience: Patience, limit: Instant) -> Result<Attempt, Failure> {
@@ -111,12 +113,10 @@ impl Acquisition {
             .await
     }
 
-    async fn wait_in_turn(&self) -> Result<AcquireOutcome, Failure> {
+    async fn wait_in_turn(&self, waiting: Waiting) -> Result<AcquireOutcome, Failure> {
         let started = Instant::now();
         let wait = Duration::from_millis(self.request.wait.millis().get());
         let wait_until = self.time.wait_until(started, wait);
-        // A wake-up may overtake the answer that says that there is something to wait for.
-        let waiting = self.queue.enter(&self.request, &self.nonce);
         let mut place: Option<InQueue> = None;
         loop {
             let join = Patience::Join(waiting.ticket());
@@ -136,10 +136,7 @@ impl Acquisition {
             let held = || place.as_ref().map(|place| place.held.clone());
             tokio::select! {
                 biased;
-                () = self.gone.cancelled() => {
-                    waiting.depart().await;
-                    return Err(Failure::Cancelled);
-                }
+                () = self.gone.cancelled() => return Err(Failure::Cancelled),
                 // The place stays until its deadline, for the same token to come back to.
                 () = self.time.drain.cancelled() => return Err(Failure::Draining),
                 called = waiting.called() => if let (Called::PlaceTaken, Some(held)) = (called, held()) {

@@ -37,9 +37,19 @@ struct Inner {
 #[derive(Debug, Default)]
 struct Resource {
     places: HashMap<LockToken, Vec<Arc<Place>>>,
-    /// Held while the service speaks for these: one that leaves has to wait until its name is no longer on its way, or it
-    /// would be put back.
-    speaking: Arc<tokio::sync::Mutex<()>>,
+    speaking: Speaking,
+}
+
+/// Held while the service speaks for those that wait for one lock: whoever leaves has to wait until it is no longer spoken
+/// for, or it would be put back.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Speaking(Arc<tokio::sync::Mutex<()>>);
+
+impl Speaking {
+    /// Waits until nothing is on its way for those that have left before.
+    pub(super) async fn is_over(&self) {
+        drop(self.0.lock().await);
+    }
 }
 
 /// What a waiter is told.
@@ -74,8 +84,11 @@ impl Place {
             .expect("nothing panics while it holds a place")
     }
 
+    /// What is told may have been overtaken by what was told before: the earliest counts.
     fn try_at(&self, at: Instant) {
-        self.state().try_at = Some(at);
+        let mut state = self.state();
+        state.try_at = Some(state.try_at.map_or(at, |before| before.min(at)));
+        drop(state);
         self.bell.notify_one();
     }
 
@@ -127,6 +140,7 @@ impl Queue {
             id: request.id.clone(),
             token: request.token.clone(),
             place,
+            speaking: resource.speaking.clone(),
             _counted: self.0.metrics.waiter(),
         }
     }
@@ -179,8 +193,8 @@ impl Queue {
         let Some(speaking) = self.resources().get(&id).map(|r| r.speaking.clone()) else {
             return;
         };
-        let _speaking = speaking.lock().await;
-        for waiters in self.waiters(&id).chunks(WAITERS_AT_ONCE) {
+        let _speaking = speaking.0.lock().await;
+        for waiters in self.waiters(&id, &speaking).chunks(WAITERS_AT_ONCE) {
             let limit = Instant::now() + self.0.store.timeout();
             match self.0.store.keep_waiting(&id, waiters, limit).await {
                 Ok(turns) => self.tell(&id, waiters, &turns),
@@ -192,11 +206,15 @@ impl Queue {
         }
     }
 
-    fn waiters(&self, id: &LockId) -> Vec<Waiter> {
+    /// Those whose speaking this is, the first in the queue first: where it was lost they are put back in bunches.
+    fn waiters(&self, id: &LockId, speaking: &Speaking) -> Vec<Waiter> {
         let resources = self.resources();
-        let places = resources.get(id).into_iter().flat_map(|r| &r.places);
+        let resource = resources
+            .get(id)
+            .filter(|resource| Arc::ptr_eq(&resource.speaking.0, &speaking.0));
+        let places = resource.into_iter().flat_map(|r| &r.places);
         let each = places.flat_map(|(token, places)| places.iter().map(move |p| (token, p)));
-        each.filter_map(|(token, place)| {
+        let waiters = each.filter_map(|(token, place)| {
             Some(Waiter {
                 token: token.clone(),
                 nonce: place.nonce.clone(),
@@ -204,8 +222,10 @@ impl Queue {
                 mode: place.mode,
                 max_holders: place.max_holders,
             })
-        })
-        .collect()
+        });
+        let mut waiters: Vec<Waiter> = waiters.collect();
+        waiters.sort_unstable_by_key(|waiter| waiter.ticket);
+        waiters
     }
 
     fn tell(&self, id: &LockId, spoken_for: &[Waiter], turns: &Turns) {
@@ -215,8 +235,11 @@ impl Queue {
         for token in &turns.over {
             self.turn(id, token, Duration::ZERO);
         }
-        let taken = spoken_for.iter().filter(|w| turns.taken.contains(&w.token));
-        for waiter in taken {
+        for waiter in turns
+            .taken
+            .iter()
+            .filter_map(|number| spoken_for.get(*number))
+        {
             self.place_taken(id, &waiter.token, waiter.nonce.as_bytes());
         }
     }
@@ -229,10 +252,16 @@ pub(super) struct Waiting {
     id: LockId,
     token: LockToken,
     place: Arc<Place>,
+    speaking: Speaking,
     _counted: Counted,
 }
 
 impl Waiting {
+    /// What of it may be on its way after it left.
+    pub(super) fn speaking(&self) -> Speaking {
+        self.speaking.clone()
+    }
+
     /// The ticket that it has, if it has one yet.
     pub(super) fn ticket(&self) -> Option<i64> {
         self.place.state().ticket
@@ -277,15 +306,9 @@ impl Waiting {
 
     /// Is spoken for no more, also by what is on its way: only then can it leave the queue for good.
     pub(super) async fn depart(self) {
-        let speaking = self
-            .queue
-            .resources()
-            .get(&self.id)
-            .map(|resource| resource.speaking.clone());
+        let speaking = self.speaking();
         drop(self);
-        if let Some(speaking) = speaking {
-            drop(speaking.lock().await);
-        }
+        speaking.is_over().await;
     }
 }
 

@@ -84,8 +84,8 @@ pub struct Waiter {
 pub struct Turns {
     /// The first in the queue, if it is this service's, and when it may try.
     pub first: Option<(LockToken, Duration)>,
-    /// Those whose place a later call of their token took over.
-    pub taken: Vec<LockToken>,
+    /// Which of those spoken for lost their place to a later call of their token, the first being 0.
+    pub taken: Vec<usize>,
     /// Those that wait in vain, since their token is spent.
     pub over: Vec<LockToken>,
 }
@@ -196,7 +196,7 @@ impl Store {
             first: LockToken::parse(first)
                 .ok()
                 .map(|token| (token, Duration::from_micros(wait))),
-            taken: tokens(reply.fields().nested()?)?,
+            taken: numbers(reply.fields().nested()?)?,
             over: tokens(reply.fields().nested()?)?,
         })
     }
@@ -348,6 +348,15 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Counted from 0, where scripts count from 1.
+fn numbers(mut fields: Fields) -> Result<Vec<usize>, Failure> {
+    let mut numbers = Vec::new();
+    while !fields.is_empty() {
+        numbers.push(usize::try_from(fields.integer()? - 1).map_err(defect)?);
+    }
+    Ok(numbers)
 }
 
 fn tokens(mut fields: Fields) -> Result<Vec<LockToken>, Failure> {
