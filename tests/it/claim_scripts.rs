@@ -7,6 +7,7 @@ mod claim;
 mod complete;
 mod operators;
 mod renew_claim;
+mod streams;
 mod undo_claim;
 mod waiting;
 
@@ -14,10 +15,12 @@ use crate::support::redis::RedisServer;
 use crate::support::scripts::{Reply, Scripts, assemble};
 use crate::support::service::Service;
 
-const CLAIM_SCRIPTS: [&str; 8] = [
+const CLAIM_SCRIPTS: [&str; 10] = [
     "claim",
     "watch_claim",
     "renew_claim",
+    "detach_claim",
+    "end_claim",
     "complete",
     "abandon",
     "undo_claim",
@@ -97,7 +100,13 @@ fn arguments<const N: usize>(values: [&str; N]) -> Vec<String> {
 }
 
 fn renewal(token: &str) -> Vec<String> {
-    arguments([token, "", "0", "", "0", &LARGEST_RETENTION.to_string()])
+    renewal_by("", 0, token)
+}
+
+/// By a stream that asked at this moment.
+fn renewal_by(stream: &str, stamp: i64, token: &str) -> Vec<String> {
+    let (most, stamp) = (LARGEST_RETENTION.to_string(), stamp.to_string());
+    arguments([token, "", "0", "", "0", &most, stream, &stamp])
 }
 
 fn checkpoint(token: &str, checkpoint: &str) -> Vec<String> {
@@ -108,6 +117,8 @@ fn checkpoint(token: &str, checkpoint: &str) -> Vec<String> {
         checkpoint,
         "0",
         &LARGEST_RETENTION.to_string(),
+        "",
+        "0",
     ])
 }
 

@@ -1,6 +1,7 @@
 //! Each answer that the header of a lock script documents, from the script itself.
 
 mod cost;
+mod streams;
 mod undo;
 
 use crate::support::scripts::{Common, Reply, Scripts};
@@ -290,7 +291,7 @@ async fn a_refusal_says_when_the_lock_can_next_change_for_that_request() {
     );
 
     // A renewal moves the end of the lease, and hold_at_least stays behind the acquisition.
-    let renewed = scripts.call(RENEW, &["early", "300000"]).await;
+    let renewed = scripts.call(RENEW, &["early", "300000", "", "0"]).await;
     let exclusive = scripts.acquire(&ask("x")).await;
     assert_eq!(exclusive.number(1), renewed.number(0));
     let share = scripts.acquire(&shared("x")).await;
@@ -315,42 +316,42 @@ async fn a_new_fencing_token_is_above_the_last_the_time_and_what_the_service_has
 async fn renew_lock_answers_as_its_header_says() {
     let mut scripts = lock_scripts().await;
     assert_eq!(
-        scripts.call(RENEW, &["a", ""]).await.answer(),
+        scripts.call(RENEW, &["a", "", "", "0"]).await.answer(),
         "lost NOT_FOUND"
     );
 
     let grant = scripts.granted(&ask("a")).await;
     let fence = grant.number(1);
-    let own = scripts.call(RENEW, &["a", ""]).await;
+    let own = scripts.call(RENEW, &["a", "", "", "0"]).await;
     assert_eq!(own.answer(), "renewed");
     assert_eq!(own.number(0), own.now + 100_000 * MILLISECOND);
-    let longer = scripts.call(RENEW, &["a", "200000"]).await;
+    let longer = scripts.call(RENEW, &["a", "200000", "", "0"]).await;
     assert_eq!(longer.number(0), longer.now + 200_000 * MILLISECOND);
-    let shorter = scripts.call(RENEW, &["a", "1"]).await;
+    let shorter = scripts.call(RENEW, &["a", "1", "", "0"]).await;
     assert_eq!(shorter.number(0), longer.number(0));
     for renewed in [own, longer, shorter] {
         assert_eq!(renewed.number(1), fence);
     }
-    scripts.assert_late(RENEW, &["a", "900000"]).await;
+    scripts.assert_late(RENEW, &["a", "900000", "", "0"]).await;
 
     scripts.call(RELEASE, &["a"]).await;
     assert_eq!(
-        scripts.call(RENEW, &["a", ""]).await.answer(),
+        scripts.call(RENEW, &["a", "", "", "0"]).await.answer(),
         "lost RELEASED"
     );
     scripts.left_behind(&ask("b")).await;
     assert_eq!(
-        scripts.call(RENEW, &["b", ""]).await.answer(),
+        scripts.call(RENEW, &["b", "", "", "0"]).await.answer(),
         "lost LEASE_OVER"
     );
     scripts.granted(&ask("c")).await;
     assert_eq!(
-        scripts.call(RENEW, &["b", ""]).await.answer(),
+        scripts.call(RENEW, &["b", "", "", "0"]).await.answer(),
         "lost TAKEN_OVER"
     );
     scripts.call(FORCE, &["0", "0", "0"]).await;
     assert_eq!(
-        scripts.call(RENEW, &["c", ""]).await.answer(),
+        scripts.call(RENEW, &["c", "", "", "0"]).await.answer(),
         "lost FORCED"
     );
     scripts.finish(RENEW).await;

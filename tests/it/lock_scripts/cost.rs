@@ -117,7 +117,7 @@ async fn commands_with(holders: usize) -> Vec<(&'static str, Commands)> {
     scripts.granted(&limited("a")).await;
     counted.push(("granted", scripts.commands().await));
     for (what, script, own) in [
-        ("renewed", RENEW, &["a", "200000"][..]),
+        ("renewed", RENEW, &["a", "200000", "", "0"][..]),
         ("told", GET, &["10"]),
         ("released", RELEASE, &["a"]),
         ("released unseen", RELEASE, &["unseen"]),
@@ -177,7 +177,7 @@ async fn ten_thousand_leases_that_end_at_once_are_cleared_away_in_bounded_steps(
     assert_eq!(scripts.acquire(&full).await.answer(), "held");
     scripts.redis.pass(Duration::from_secs(1100));
     assert_eq!(scripts.call(GET, &["10"]).await.answer(), "free");
-    let told = scripts.call(RENEW, &["gone-9999", ""]).await;
+    let told = scripts.call(RENEW, &["gone-9999", "", "", "0"]).await;
     assert_eq!(told.answer(), "lost LEASE_OVER");
 
     let [holders, ends, limits, _, live] = <[String; 5]>::try_from(keys("r")).expect("five keys");
@@ -278,7 +278,9 @@ async fn ten_thousand_holders_are_taken_away_in_bounded_steps() {
 
     let mut told_why = 0;
     for number in 0..10_000 {
-        let renewed = scripts.call(RENEW, &[&format!("a-{number}"), ""]).await;
+        let renewed = scripts
+            .call(RENEW, &[&format!("a-{number}"), "", "", "0"])
+            .await;
         told_why += usize::from(renewed.answer() == "lost FORCED");
     }
     assert!((100..=126).contains(&told_why), "{told_why}");

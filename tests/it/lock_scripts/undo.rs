@@ -64,7 +64,7 @@ async fn a_grant_that_somebody_has_heard_of_is_kept() {
         scripts.granted(&holding).await;
         match heard {
             "repeated" => scripts.granted(&holding.repeated()).await,
-            "renewed" => scripts.call(RENEW, &[&token, ""]).await,
+            "renewed" => scripts.call(RENEW, &[&token, "", "", "0"]).await,
             _ => scripts.call(RELEASE, &[&token]).await,
         };
         for nonce in [&holding.nonce, &holding.repeated().nonce] {
@@ -87,12 +87,12 @@ async fn whose_lease_ended_was_not_taken_over_by_an_acquisition_that_was_undone(
         ("b", true, "lost TAKEN_OVER"),
     ] {
         scripts.granted(&shared(acquired)).await;
-        let late = scripts.call(RENEW, &["a", ""]).await;
+        let late = scripts.call(RENEW, &["a", "", "", "0"]).await;
         assert_eq!(late.answer(), "lost TAKEN_OVER");
         if undone {
             assert_eq!(scripts.call(UNDO, &gone).await.answer(), "undone");
         }
-        let late = scripts.call(RENEW, &["a", ""]).await;
+        let late = scripts.call(RENEW, &["a", "", "", "0"]).await;
         assert_eq!(late.answer(), told, "after {acquired}");
     }
     // One that came after the undone one stands.
@@ -100,7 +100,7 @@ async fn whose_lease_ended_was_not_taken_over_by_an_acquisition_that_was_undone(
     scripts.granted(&shared("b")).await;
     scripts.granted(&shared("e")).await;
     assert_eq!(scripts.call(UNDO, &gone).await.answer(), "undone");
-    let late = scripts.call(RENEW, &["d", ""]).await;
+    let late = scripts.call(RENEW, &["d", "", "", "0"]).await;
     assert_eq!(late.answer(), "lost TAKEN_OVER");
 }
 

@@ -4,6 +4,7 @@ pub mod answers;
 pub mod blackhole;
 pub mod calls;
 pub mod certificates;
+pub mod channel;
 pub mod claims;
 pub mod collector;
 pub mod data_folder;

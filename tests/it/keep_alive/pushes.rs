@@ -1,0 +1,212 @@
+//! What a stream is told unasked.
+
+use super::*;
+use crate::support::calls::{force_release, resolve_claim};
+use crate::support::metrics::Scrape;
+use crate::support::requests::{complete, millis, release};
+use crate::support::stream::{detach, keep};
+use claimlock::rpc::proto::{LossReason, Lost, resolve_claim_request::Resolution};
+
+/// Waits for the loss of a lease, and says how long after `since` it was told.
+async fn told_lost(
+    stream: &mut Stream,
+    since: Instant,
+    what: &str,
+) -> (LeaseRef, LossReason, Duration) {
+    let (lease, reason) = stream.next_lost().await;
+    let after = since.elapsed();
+    eprintln!("{what}: told after {after:?}");
+    assert!(after < SOON, "{what}: told after {after:?}");
+    (lease, reason, after)
+}
+
+#[tokio::test]
+async fn a_lock_that_is_taken_away_or_taken_over_is_told_to_be_lost_at_once() {
+    let world = World::start().await;
+    let forced = world.hold_lock("forced", "a").await;
+    let mut stream = world.stream().await;
+    stream.ask(keep(&forced)).await.renewed();
+    let mut admin = world.admin.clone();
+    let released = admin.force_release_lock(force_release("forced")).await;
+    let since = Instant::now();
+    assert_eq!(
+        released.expect("an answer").into_inner().released_holders,
+        1
+    );
+    let (lease, reason, _) = told_lost(&mut stream, since, "taken away").await;
+    assert_eq!((lease, reason), (forced, LossReason::Forced));
+
+    let brief = AcquireLockRequest {
+        lease: millis(300),
+        ..acquire("over", "a")
+    };
+    world.acquire(brief).await;
+    let over = lock_ref("over", "a");
+    stream.ask(keep(&over)).await.renewed();
+    // Whoever waits has it as soon as the lease ends.
+    let waits = AcquireLockRequest {
+        wait: millis(20_000),
+        ..acquire("over", "b")
+    };
+    world.acquire(waits).await;
+    let (lease, reason, _) = told_lost(&mut stream, Instant::now(), "taken over").await;
+    assert_eq!((lease, reason), (over, LossReason::TakenOver));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_claim_that_is_taken_over_or_resolved_is_told_to_be_lost_at_once() {
+    let world = World::start().await;
+    let mut stream = world.stream().await;
+    let mut client = world.elsewhere.clone();
+    let brief = |key: &str, name: &str| ClaimRequest {
+        lease: millis(100),
+        ..claim(key, name)
+    };
+    let taken = world.hold_claim(brief("taken", "a"), "a").await;
+    stream.ask(keep(&taken)).await.renewed();
+    eventually("the claim to be taken over", async || {
+        let answer = client.claim(claim("taken", "b")).await;
+        let outcome = answer.expect("an answer").into_inner().outcome;
+        use claimlock::rpc::proto::claim_response::Outcome;
+        matches!(outcome, Some(Outcome::Claimed(_))).then_some(())
+    })
+    .await;
+    let (lease, reason, _) = told_lost(&mut stream, Instant::now(), "taken over").await;
+    assert_eq!((lease, reason), (taken, LossReason::TakenOver));
+
+    for (key, how) in [
+        ("completed", None),
+        ("forgotten", Some(Resolution::Forget(Default::default()))),
+    ] {
+        let grant = claimed(client.claim(brief(key, "a")).await);
+        let resolved = claim_ref(key, "a");
+        stream.ask(keep(&resolved)).await.renewed();
+        let mut admin = world.admin.clone();
+        let mut resolution = resolve_claim(key, grant.fencing_token);
+        if let Some(how) = how {
+            resolution.resolution = Some(how);
+        }
+        eventually("the claim to be resolved", async || {
+            let answer = admin.resolve_claim(resolution.clone()).await;
+            answer
+                .expect("an answer")
+                .into_inner()
+                .resolved
+                .then_some(())
+        })
+        .await;
+        let (lease, reason, _) = told_lost(&mut stream, Instant::now(), key).await;
+        assert_eq!((lease, reason), (resolved, LossReason::Forced));
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn what_a_holder_does_itself_it_is_not_told_of() {
+    let world = World::start().await;
+    let mut stream = world.stream().await;
+    let mut client = world.elsewhere.clone();
+    let lock = world.hold_lock("r", "a").await;
+    let claim = world.hold_claim(claim_for_long("k", "a"), "a").await;
+    let detached = world.hold_lock("detached", "a").await;
+    for lease in [&lock, &claim, &detached] {
+        stream.ask(keep(lease)).await.renewed();
+    }
+    stream.ask(detach(&detached)).await.renewed();
+    client
+        .release_lock(release("r", "a"))
+        .await
+        .expect("released");
+    client
+        .complete(complete("k", "a", b"done"))
+        .await
+        .expect("completed");
+    world.acquire(acquire("r", "b")).await;
+    let mut admin = world.admin.clone();
+    admin
+        .force_release_lock(force_release("detached"))
+        .await
+        .expect("an answer");
+    // What is told next is the answer, so nothing was told before.
+    let lost = stream.ask(keep(&lock)).await.lost();
+    assert_eq!(lost, LossReason::Released);
+    let (heard, end) = stream.finish().await;
+    assert_eq!((heard, end.is_ok()), (vec![], true));
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn the_stream_that_renewed_a_lease_last_is_told_of_its_loss_and_no_other() {
+    let world = World::start().await;
+    let lease = world.hold_lock("r", "a").await;
+    let mut first = world.stream().await;
+    let mut second = world.stream_elsewhere().await;
+    let mut third = world.stream().await;
+    for stream in [&mut first, &mut second, &mut third] {
+        stream.ask(keep(&lease)).await.renewed();
+    }
+    second.ask(keep(&lease)).await.renewed();
+    let mut admin = world.admin.clone();
+    admin
+        .force_release_lock(force_release("r"))
+        .await
+        .expect("an answer");
+    assert_eq!(
+        second.next_lost().await,
+        (lease.clone(), LossReason::Forced)
+    );
+    for mut stream in [first, third] {
+        let lost = stream.ask(keep(&lease)).await.lost();
+        assert_eq!(lost, LossReason::Forced);
+        let (heard, _) = stream.finish().await;
+        assert_eq!(heard, vec![]);
+    }
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_loss_that_is_told_unasked_is_counted_as_one_that_was_told() {
+    let world = World::start().await;
+    let lease = world.hold_lock("r", "a").await;
+    let mut stream = world.stream().await;
+    stream.ask(keep(&lease)).await.renewed();
+    let before = Scrape::of(&world.service).await;
+    let mut admin = world.admin.clone();
+    admin
+        .force_release_lock(force_release("r"))
+        .await
+        .expect("an answer");
+    let told = stream.next().await;
+    let after = Scrape::of(&world.service).await;
+    let growth = after.growth_since(&before);
+    assert_eq!(growth["claimlock_lease_lost_total{reason=\"forced\"}"], 1.0);
+    assert_eq!(growth["claimlock_leases{kind=\"lock\"}"], -1.0);
+    let Some(claimlock::rpc::proto::keep_alive_response::Outcome::Lost(Lost { detail, .. })) =
+        told.outcome
+    else {
+        panic!("not lost");
+    };
+    assert!(!detail.is_empty());
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_tenant_that_was_left_to_the_service_is_named_where_it_speaks_unasked() {
+    let world = World::start().await;
+    let named = world.hold_lock("r", "a").await;
+    let unnamed = LeaseRef {
+        tenant: String::new(),
+        ..named.clone()
+    };
+    let mut stream = world.stream().await;
+    // The answer has it as it was sent.
+    stream.ask(keep(&unnamed)).await.renewed();
+    let mut admin = world.admin.clone();
+    admin
+        .force_release_lock(force_release("r"))
+        .await
+        .expect("an answer");
+    assert_eq!(stream.next_lost().await, (named, LossReason::Forced));
+    world.finish().await;
+}
