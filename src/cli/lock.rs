@@ -75,7 +75,7 @@ pub(super) struct LockCommand {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     lease: Duration,
 
-    /// How long to wait for the lock
+    /// How long to wait in turn for the lock; first come, first served
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = any_duration)]
     wait: Duration,
 

@@ -59,7 +59,7 @@ impl Lock {
         self
     }
 
-    /// How long to wait for it.
+    /// How long to wait in turn for it. Up to an hour is one wait; where it is longer, a new place is taken each hour.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -189,7 +189,7 @@ impl Client {
         self.acquire_with(lock, |_| {}).await
     }
 
-    /// The same, telling what it waits for, each time that it is answered.
+    /// The same, telling what it waits for: before it waits, and each time that it is answered.
     ///
     /// # Errors
     ///
@@ -206,7 +206,7 @@ impl Client {
         }
         let releasing = release(self.clone(), release_of(&message));
         let give_up = GiveUp::armed(self, is_token_ours, releasing);
-        let mut wait = Waiting::for_at_most(lock.wait);
+        let mut wait = Waiting::in_turn(lock.wait);
         loop {
             message.wait = wait.of_a_call();
             let sent = Instant::now();
