@@ -1,5 +1,6 @@
 //! The client: where the service is, and who asks.
 
+use crate::keep_alive::KeepAlive;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -73,6 +74,7 @@ pub(crate) struct Shared {
     pub(crate) tenant: String,
     authorization: Option<MetadataValue<Ascii>>,
     traceparent: Option<MetadataValue<Ascii>>,
+    pub(crate) keep_alive: KeepAlive,
     /// What is given back for callers that went away.
     pub(crate) background: TaskTracker,
 }
@@ -129,6 +131,7 @@ impl Client {
                 authorization: authorization(settings.credential.as_deref())?,
                 traceparent: sendable("traceparent", settings.traceparent)?,
                 tenant: settings.tenant,
+                keep_alive: KeepAlive::default(),
                 background: TaskTracker::new(),
             }),
             call_timeout,

@@ -43,6 +43,7 @@ mod failure;
 mod idempotent;
 #[cfg(feature = "json")]
 pub mod json;
+mod keep_alive;
 mod lease;
 mod lock;
 mod request;
