@@ -56,7 +56,7 @@ pub(super) struct AcquireCommand {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     lease: Duration,
 
-    /// How long to wait in turn, at most 1h
+    /// How long to wait in turn, at most 1h; the same token asked again within 3s keeps its place
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     wait: Option<Duration>,
 

@@ -75,7 +75,7 @@ pub(super) struct LockCommand {
     #[arg(long, value_name = "DURATION", default_value = "30s", value_parser = any_duration)]
     lease: Duration,
 
-    /// How long to wait for the lock
+    /// How long to wait in turn for the lock; first come, first served
     #[arg(long, value_name = "DURATION", default_value = "0s", value_parser = any_duration)]
     wait: Duration,
 
@@ -95,6 +95,11 @@ pub(super) struct LockCommand {
     /// How long nobody gets the lock after its lease ended without a release, at most 60s [default: as --kill-after]
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     lock_delay: Option<Duration>,
+
+    /// End the lock, and begin its --lock-delay, as soon as the connection to the service breaks: when this program is
+    /// killed, others need not wait for the lease. One that breaks under a command that runs may cost it the lock
+    #[arg(long)]
+    end_on_close: bool,
 
     /// Who holds it, for operators to read [default: host and process]
     #[arg(long, value_name = "TEXT")]
@@ -149,7 +154,8 @@ impl LockCommand {
         let mut lock = Lock::new(&self.name)
             .holder(holder.unwrap_or_else(ask::default_holder))
             .lease(self.lease)
-            .wait(self.wait);
+            .wait(self.wait)
+            .end_on_close(self.end_on_close);
         if !lock_delay.is_zero() {
             lock = lock.lock_delay(lock_delay);
         }

@@ -1,6 +1,7 @@
 //! The Rust client on a real service, and on a network that fails.
 
 mod holding;
+mod in_turn;
 mod strange;
 mod tokens;
 mod waiting;

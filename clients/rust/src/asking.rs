@@ -8,24 +8,36 @@ use std::time::{Duration, Instant};
 
 /// The service's own default.
 pub(crate) const DEFAULT_LEASE: Duration = Duration::from_secs(30);
-/// The longest that one call waits; a longer wait is made of several, so that a service which is away is told apart from
-/// what others hold. The token keeps its place between them.
+/// The longest that one call waits, by the service's rules; a longer wait is made of several. Between two that wait for a
+/// lock its place is lost.
 const LONGEST_WAIT: Duration = Duration::from_secs(60);
+const LONGEST_WAIT_IN_TURN: Duration = Duration::from_secs(3600);
 /// The pause between two questions, at least; with less time than this left nothing is asked again.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(10);
 
 /// How long is still waited.
 pub(crate) struct Waiting {
     deadline: Instant,
+    longest_of_a_call: Duration,
     /// When the last call was made, and how long it was to wait.
     last: Option<(Instant, Duration)>,
 }
 
 impl Waiting {
+    /// For a claim in flight to end.
     pub(crate) fn for_at_most(wait: Duration) -> Self {
         Self {
             deadline: time::later(Instant::now(), wait),
+            longest_of_a_call: LONGEST_WAIT,
             last: None,
+        }
+    }
+
+    /// For a lock.
+    pub(crate) fn in_turn(wait: Duration) -> Self {
+        Self {
+            longest_of_a_call: LONGEST_WAIT_IN_TURN,
+            ..Self::for_at_most(wait)
         }
     }
 
@@ -41,7 +53,7 @@ impl Waiting {
     pub(crate) fn of_a_call(&mut self) -> Option<prost_types::Duration> {
         let wait = match self.last {
             None => Duration::ZERO,
-            Some(_) => self.left().min(LONGEST_WAIT),
+            Some(_) => self.left().min(self.longest_of_a_call),
         };
         self.last = Some((Instant::now(), wait));
         (!wait.is_zero()).then(|| time::to_wire(wait))

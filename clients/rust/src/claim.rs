@@ -2,8 +2,10 @@
 
 use crate::asking::{DEFAULT_LEASE, GiveUp, Waiting};
 use crate::failure::Failure;
-use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal};
+use crate::keep_alive::{EndOnClose, OnStream};
+use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal, Terms};
 use crate::proto::claim_response::Outcome;
+use crate::proto::lease_ref::Kind;
 use crate::proto::{self, AbandonEffect};
 use crate::request::{Request, Response};
 use crate::{Client, Effect, time};
@@ -71,7 +73,13 @@ impl Client {
             let attempt = match answer.outcome {
                 Some(Outcome::Claimed(claimed)) => {
                     give_up.disarm();
-                    return Ok(Attempt::Claimed(Claim::new(self, message, claimed, sent)));
+                    return Ok(Attempt::Claimed(Claim::new(
+                        self,
+                        message,
+                        request.end_on_close,
+                        claimed,
+                        sent,
+                    )));
                 }
                 Some(Outcome::InFlight(in_flight)) if !wait.is_over() => {
                     waiting(&in_flight);
@@ -128,13 +136,27 @@ impl Claim {
     fn new(
         client: &Client,
         message: proto::ClaimRequest,
+        end_on_close: bool,
         granted: proto::Claimed,
         sent: Instant,
     ) -> Self {
-        let lease = message
-            .lease
-            .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
-        let until = time::later(sent, time::from_wire(granted.lease_left));
+        let terms = Terms {
+            lease: message
+                .lease
+                .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease))),
+            until: time::later(sent, time::from_wire(granted.lease_left)),
+            after_its_time: AfterItsTime::GoOn,
+            at_once: end_on_close,
+        };
+        let kind = Kind::Claim(proto::ClaimRef {
+            scope: message.scope.clone(),
+            key: message.key.clone(),
+            claim_token: granted.claim_token.clone(),
+        });
+        let end_on_close = end_on_close.then_some(EndOnClose {
+            delay: Duration::ZERO,
+        });
+        let on_stream = OnStream::new(client, &message.tenant, kind, message.lease, end_on_close);
         let renewal = proto::RenewClaimRequest {
             tenant: message.tenant.clone(),
             scope: message.scope.clone(),
@@ -144,7 +166,7 @@ impl Claim {
             ..Default::default()
         };
         let renewing = client.clone();
-        let kept = KeptAlive::start(lease, until, AfterItsTime::GoOn, move |limit| {
+        let kept = KeptAlive::start(terms, on_stream, move |limit| {
             let client = renewing.until(limit);
             let renewal = renewal.clone();
             async move { renewal_of(client.renew_claim(renewal).await?) }

@@ -1,10 +1,11 @@
 //! The client: where the service is, and who asks.
 
+use crate::keep_alive::KeepAlive;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use tokio_util::task::TaskTracker;
-use tonic::metadata::{Ascii, MetadataValue};
+use tonic::metadata::{Ascii, MetadataMap, MetadataValue};
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity, Uri};
 
 /// Together they find a service that is gone within five seconds.
@@ -26,7 +27,7 @@ pub struct Settings {
     pub ca_pem: Option<Vec<u8>>,
     /// The client's certificate and its key in PEM, for mutual TLS.
     pub identity_pem: Option<(Vec<u8>, Vec<u8>)>,
-    /// How long a call may take, beside what it waits for.
+    /// How long a call may take, beside what it waits for; and how long the service may not be heard of meanwhile.
     pub call_timeout: Duration,
     /// W3C `traceparent` sent along, so that the service's spans belong to the caller's trace.
     pub traceparent: Option<String>,
@@ -71,10 +72,27 @@ pub(crate) struct Shared {
     endpoint: Endpoint,
     channel: OnceLock<Channel>,
     pub(crate) tenant: String,
-    pub(crate) authorization: Option<MetadataValue<Ascii>>,
-    pub(crate) traceparent: Option<MetadataValue<Ascii>>,
+    authorization: Option<MetadataValue<Ascii>>,
+    traceparent: Option<MetadataValue<Ascii>>,
+    pub(crate) keep_alive: KeepAlive,
     /// What is given back for callers that went away.
     pub(crate) background: TaskTracker,
+}
+
+impl Shared {
+    pub(crate) fn channel(&self) -> Channel {
+        let connect = || self.endpoint.connect_lazy();
+        self.channel.get_or_init(connect).clone()
+    }
+
+    pub(crate) fn tell_who_asks(&self, metadata: &mut MetadataMap) {
+        if let Some(authorization) = &self.authorization {
+            metadata.insert("authorization", authorization.clone());
+        }
+        if let Some(traceparent) = &self.traceparent {
+            metadata.insert("traceparent", traceparent.clone());
+        }
+    }
 }
 
 impl std::fmt::Debug for Client {
@@ -113,6 +131,7 @@ impl Client {
                 authorization: authorization(settings.credential.as_deref())?,
                 traceparent: sendable("traceparent", settings.traceparent)?,
                 tenant: settings.tenant,
+                keep_alive: KeepAlive::default(),
                 background: TaskTracker::new(),
             }),
             call_timeout,
@@ -149,12 +168,6 @@ impl Client {
 
     pub(crate) fn endpoint(&self) -> &Uri {
         self.shared.endpoint.uri()
-    }
-
-    pub(crate) fn channel(&self) -> Channel {
-        let shared = &self.shared;
-        let connect = || shared.endpoint.connect_lazy();
-        shared.channel.get_or_init(connect).clone()
     }
 }
 

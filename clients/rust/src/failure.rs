@@ -1,11 +1,14 @@
 //! Why a call failed, in the service's own terms.
 
+use crate::proto;
+use crate::time::from_wire;
 use std::error::Error as _;
 use std::time::Duration;
 use tonic::transport::Uri;
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt as _};
 
+const DOMAIN: &str = "claimlock";
 const TOO_LARGE: &str = "TOO_LARGE";
 
 /// What kind of failure it was, which says what may be done about it.
@@ -79,12 +82,19 @@ impl Failure {
 
     /// What no channel carries, and so no service can take.
     pub(crate) fn too_large(size: usize) -> Self {
-        let details = ErrorDetails::with_error_info(TOO_LARGE, "claimlock", []);
+        let details = ErrorDetails::with_error_info(TOO_LARGE, DOMAIN, []);
         let message = format!("a message of {size} bytes is too large for a call");
         Self::from(Status::with_error_details(
             Code::InvalidArgument,
             message,
             details,
+        ))
+    }
+
+    /// There is no stream to keep a lease alive on that is to end with its stream.
+    pub(crate) fn stream_is_down() -> Self {
+        Self::from(Status::unavailable(
+            "the stream that keeps leases alive is down",
         ))
     }
 
@@ -131,6 +141,26 @@ impl From<Status> for Failure {
             status,
             is_of_a_repeat: false,
         }
+    }
+}
+
+impl From<proto::Unavailable> for Failure {
+    fn from(unavailable: proto::Unavailable) -> Self {
+        Self {
+            retry_after: Some(from_wire(unavailable.retry_after)),
+            ..Self::from(Status::unavailable("the store could not be asked"))
+        }
+    }
+}
+
+impl From<proto::CallError> for Failure {
+    fn from(error: proto::CallError) -> Self {
+        let mut details = ErrorDetails::with_error_info(error.reason, DOMAIN, []);
+        if error.retry_after.is_some() {
+            details.set_retry_info(Some(from_wire(error.retry_after)));
+        }
+        let code = Code::from_i32(error.code);
+        Self::from(Status::with_error_details(code, error.message, details))
     }
 }
 

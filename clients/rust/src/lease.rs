@@ -1,12 +1,19 @@
 //! A lease that is kept alive in the background, and the news of its loss.
 
+#[cfg(test)]
+mod tests;
+
 use crate::failure::Failure;
+use crate::keep_alive::OnStream;
 use crate::proto;
 use crate::time::later;
 use std::fmt;
+use std::ops::ControlFlow;
+use std::pin::pin;
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
-use tokio_util::sync::{CancellationToken, DropGuard};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
 
 /// Why a claim or lock is no longer held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,7 +30,8 @@ pub enum LossReason {
     Completed,
     /// The lease ended, by the service's word.
     LeaseOver,
-    /// The lease ended on the clock of this process, since no renewal got through. The service was not heard.
+    /// The lease ended on the clock of this process, since no renewal got through; or the connection broke with which it
+    /// was to end. The service was not heard.
     NotRenewed,
     /// A reason that this client does not know.
     Unknown,
@@ -85,10 +93,65 @@ pub(crate) enum AfterItsTime {
     GoOn,
 }
 
+/// A lease as it was granted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Terms {
+    pub(crate) lease: Duration,
+    /// Until when it stands at least.
+    pub(crate) until: Instant,
+    pub(crate) after_its_time: AfterItsTime,
+    /// Whether its end depends on being known to the service's stream, so that it is renewed there at once.
+    pub(crate) at_once: bool,
+}
+
+/// What a lease hears beside the answers to its renewals.
+#[derive(Debug, Default)]
+pub(crate) struct News {
+    told: Mutex<Told>,
+    is_new: Notify,
+}
+
+/// All that is new.
+#[derive(Debug, Default)]
+pub(crate) struct Told {
+    /// It is lost, by the service's word.
+    pub(crate) lost: Option<Loss>,
+    /// It may have ended with its stream.
+    pub(crate) severed: Option<Severed>,
+    /// It is to be renewed now.
+    pub(crate) renew: bool,
+}
+
+/// That the stream broke with which a lease was to end.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Severed {
+    pub(crate) at: Instant,
+    /// Nobody else can have what it stands for before that.
+    pub(crate) stands_until: Instant,
+}
+
+impl News {
+    pub(crate) fn tell(&self, tell: impl FnOnce(&mut Told)) {
+        tell(&mut self.lock());
+        self.is_new.notify_one();
+    }
+
+    /// Waits for something new. Safe to drop and to ask again.
+    async fn next(&self) -> Told {
+        self.is_new.notified().await;
+        std::mem::take(&mut *self.lock())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Told> {
+        self.told.lock().expect("nothing panics while it tells")
+    }
+}
+
 /// Renews a lease until it is dropped; tells when it is lost.
 pub(crate) struct KeptAlive {
     loss: watch::Receiver<Option<Loss>>,
-    _stop: DropGuard,
+    stop: CancellationToken,
+    on_stream: Option<Arc<OnStream>>,
 }
 
 impl fmt::Debug for KeptAlive {
@@ -99,16 +162,46 @@ impl fmt::Debug for KeptAlive {
     }
 }
 
+impl Drop for KeptAlive {
+    fn drop(&mut self) {
+        self.stop.cancel();
+        if let Some(on_stream) = &self.on_stream {
+            on_stream.give_up();
+        }
+    }
+}
+
 /// The shortest pause between two renewals, where the lease itself is short.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(5);
+/// When a lease is renewed first at the latest. What is held for longer is then on the stream, over which its loss is told
+/// at once.
+const FIRST_RENEWAL: Duration = Duration::from_secs(1);
 
 impl KeptAlive {
-    /// Renews at a third of `lease`, which stood until `until` at least when it was granted. `renew` is given until when
-    /// its answer is of use.
+    /// Renews at a third of the lease: over the stream, and where that cannot be, `by_call`, which is given until when its
+    /// answer is of use.
     pub(crate) fn start<R>(
-        lease: Duration,
-        until: Instant,
-        after_its_time: AfterItsTime,
+        terms: Terms,
+        on_stream: OnStream,
+        by_call: impl Fn(Instant) -> R + Send + Sync + 'static,
+    ) -> Self
+    where
+        R: Future<Output = Result<Renewal, Failure>> + Send,
+    {
+        let on_stream = Arc::new(on_stream);
+        let renewing = on_stream.clone();
+        let by_call = Arc::new(by_call);
+        let mut kept = Self::start_with(terms, on_stream.news().clone(), move |limit| {
+            let (renewing, by_call) = (renewing.clone(), by_call.clone());
+            async move { renewing.renew(limit, &*by_call).await }
+        });
+        kept.on_stream = Some(on_stream);
+        kept
+    }
+
+    fn start_with<R>(
+        terms: Terms,
+        news: Arc<News>,
         renew: impl Fn(Instant) -> R + Send + Sync + 'static,
     ) -> Self
     where
@@ -119,13 +212,14 @@ impl KeptAlive {
         let stopped = stop.clone();
         tokio::spawn(async move {
             tokio::select! {
-                () = keep_alive(lease, until, after_its_time, renew, tell) => {}
+                () = Keeping::new(terms, tell).run(&news, renew) => {}
                 () = stopped.cancelled() => {}
             }
         });
         Self {
             loss,
-            _stop: stop.drop_guard(),
+            stop,
+            on_stream: None,
         }
     }
 
@@ -156,51 +250,147 @@ impl KeptAlive {
     }
 }
 
-async fn keep_alive<R>(
-    lease: Duration,
-    mut until: Instant,
-    after_its_time: AfterItsTime,
-    renew: impl Fn(Instant) -> R,
+/// A lease while it is kept alive.
+struct Keeping {
+    terms: Terms,
+    until: Instant,
+    /// When it is to be renewed.
+    next: Instant,
+    /// When its stream broke, until it is renewed after that.
+    severed: Option<Instant>,
     tell: watch::Sender<Option<Loss>>,
-) where
-    R: Future<Output = Result<Renewal, Failure>>,
-{
-    let pause = (lease / 3).max(SHORTEST_PAUSE);
-    let mut next = later(Instant::now(), pause);
-    loop {
-        let is_over = tell.borrow().is_some();
-        if is_over {
-            tokio::time::sleep_until(next.into()).await;
-        } else {
-            tokio::time::sleep_until(next.min(until).into()).await;
-            if Instant::now() >= until {
-                tell.send_replace(Some(not_renewed()));
-                if after_its_time == AfterItsTime::Stop {
-                    return;
-                }
+}
+
+impl Keeping {
+    fn new(terms: Terms, tell: watch::Sender<Option<Loss>>) -> Self {
+        let mut keeping = Self {
+            terms,
+            until: terms.until,
+            next: Instant::now(),
+            severed: None,
+            tell,
+        };
+        if !terms.at_once {
+            keeping.next += keeping.pause().min(FIRST_RENEWAL);
+        }
+        keeping
+    }
+
+    fn pause(&self) -> Duration {
+        (self.terms.lease / 3).max(SHORTEST_PAUSE)
+    }
+
+    async fn run<R>(mut self, news: &News, renew: impl Fn(Instant) -> R)
+    where
+        R: Future<Output = Result<Renewal, Failure>>,
+    {
+        while self.is_due(news).await.is_continue()
+            && self.is_renewed(news, &renew).await.is_continue()
+        {}
+    }
+
+    /// Waits until it is to be renewed.
+    async fn is_due(&mut self, news: &News) -> ControlFlow<()> {
+        loop {
+            self.look_at_the_time()?;
+            if Instant::now() >= self.next {
+                return ControlFlow::Continue(());
+            }
+            let wake = if self.is_over() {
+                self.next
+            } else {
+                self.next.min(self.until)
+            };
+            tokio::select! {
+                told = news.next() => self.hear(told)?,
+                () = tokio::time::sleep_until(wake.into()) => {}
             }
         }
+    }
+
+    async fn is_renewed<R>(&mut self, news: &News, renew: impl Fn(Instant) -> R) -> ControlFlow<()>
+    where
+        R: Future<Output = Result<Renewal, Failure>>,
+    {
         let sent = Instant::now();
         // What is heard after the lease's end comes too late for a lock, and is as good as before for a claim.
-        let limit = if until > sent {
-            until
+        let limit = if self.until > sent {
+            self.until
         } else {
-            later(sent, lease)
+            later(sent, self.terms.lease)
         };
-        match renew(limit).await {
-            Ok(Renewal::Renewed { lease_left }) => {
-                until = until.max(later(sent, lease_left));
-                if Instant::now() < until && after_its_time == AfterItsTime::GoOn {
-                    tell.send_if_modified(|loss| loss.take().is_some());
+        self.next = later(sent, self.pause());
+        let mut renewing = pin!(renew(limit));
+        loop {
+            tokio::select! {
+                biased;
+                answer = &mut renewing => return self.answered(sent, answer),
+                told = news.next() => self.hear(told)?,
+                () = tokio::time::sleep_until(self.until.into()), if !self.is_over() => {
+                    self.look_at_the_time()?;
                 }
             }
-            Ok(Renewal::Lost(loss)) => {
-                tell.send_replace(Some(loss));
-                return;
+        }
+    }
+
+    fn answered(&mut self, sent: Instant, answer: Result<Renewal, Failure>) -> ControlFlow<()> {
+        match answer {
+            // What was sent before its stream broke says nothing of what that did to it.
+            Ok(Renewal::Renewed { .. }) if self.severed.is_some_and(|at| sent <= at) => {}
+            Ok(Renewal::Renewed { lease_left }) => {
+                self.severed = None;
+                self.until = self.until.max(later(sent, lease_left));
+                if Instant::now() < self.until && self.terms.after_its_time == AfterItsTime::GoOn {
+                    self.tell.send_if_modified(|loss| loss.take().is_some());
+                }
             }
+            Ok(Renewal::Lost(loss)) => return self.lost(loss),
             Err(failure) => tracing::debug!(%failure, "a lease could not be renewed"),
         }
-        next = later(sent, pause);
+        ControlFlow::Continue(())
+    }
+
+    fn hear(&mut self, told: Told) -> ControlFlow<()> {
+        if let Some(loss) = told.lost {
+            return self.lost(loss);
+        }
+        if let Some(severed) = told.severed {
+            self.severed = Some(severed.at);
+            self.until = self.until.min(severed.stands_until);
+        }
+        if told.renew {
+            self.next = Instant::now();
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.tell.borrow().is_some()
+    }
+
+    /// Tells of the loss where its time has passed.
+    fn look_at_the_time(&mut self) -> ControlFlow<()> {
+        let now = Instant::now();
+        if now < self.until || self.is_over() {
+            return ControlFlow::Continue(());
+        }
+        let loss = match self.severed {
+            Some(_) => severed(),
+            None => not_renewed(),
+        };
+        self.tell.send_replace(Some(loss));
+        match self.terms.after_its_time {
+            AfterItsTime::Stop => ControlFlow::Break(()),
+            AfterItsTime::GoOn => {
+                self.next = now;
+                ControlFlow::Continue(())
+            }
+        }
+    }
+
+    fn lost(&self, loss: Loss) -> ControlFlow<()> {
+        self.tell.send_replace(Some(loss));
+        ControlFlow::Break(())
     }
 }
 
@@ -211,158 +401,9 @@ fn not_renewed() -> Loss {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex};
-    use tonic::Status;
-
-    const LEASE: Duration = Duration::from_millis(90);
-
-    fn kept(
-        after_its_time: AfterItsTime,
-        renew: impl Fn(usize) -> Result<Renewal, Failure> + Send + Sync + 'static,
-    ) -> (KeptAlive, Arc<AtomicUsize>) {
-        let renewals = Arc::new(AtomicUsize::new(0));
-        let counted = renewals.clone();
-        let kept = KeptAlive::start(LEASE, Instant::now() + LEASE, after_its_time, move |_| {
-            let answer = renew(counted.fetch_add(1, Ordering::Relaxed));
-            async move { answer }
-        });
-        (kept, renewals)
-    }
-
-    fn renewed() -> Result<Renewal, Failure> {
-        Ok(Renewal::Renewed { lease_left: LEASE })
-    }
-
-    fn unavailable() -> Result<Renewal, Failure> {
-        Err(Status::unavailable("away").into())
-    }
-
-    #[tokio::test]
-    async fn a_lease_that_is_renewed_is_not_lost() {
-        let (kept, renewals) = kept(AfterItsTime::Stop, |_| renewed());
-        assert!(tokio::time::timeout(LEASE * 10, kept.lost()).await.is_err());
-        assert!(renewals.load(Ordering::Relaxed) >= 3);
-    }
-
-    #[tokio::test]
-    async fn a_lock_is_lost_when_its_time_has_passed_unheard_and_not_before() {
-        let granted = Instant::now();
-        let (kept, _) = kept(AfterItsTime::Stop, |_| unavailable());
-        assert_eq!(kept.lost().await.reason, LossReason::NotRenewed);
-        assert!(granted.elapsed() >= LEASE);
-    }
-
-    #[tokio::test]
-    async fn a_lock_that_was_lost_is_not_renewed_any_more() {
-        let (kept, renewals) = kept(AfterItsTime::Stop, |_| unavailable());
-        kept.lost().await;
-        let at_the_loss = renewals.load(Ordering::Relaxed);
-        tokio::time::sleep(LEASE * 2).await;
-        assert_eq!(renewals.load(Ordering::Relaxed), at_the_loss);
-    }
-
-    #[tokio::test]
-    async fn a_claim_whose_time_passed_unheard_goes_on_once_it_is_renewed() {
-        let (kept, _) = kept(AfterItsTime::GoOn, |renewal| match renewal {
-            0..6 => unavailable(),
-            _ => renewed(),
-        });
-        assert_eq!(kept.lost().await.reason, LossReason::NotRenewed);
-        let deadline = Instant::now() + Duration::from_secs(20);
-        while kept.loss().is_some() {
-            assert!(Instant::now() < deadline, "it does not go on");
-            tokio::time::sleep(Duration::from_millis(5)).await;
-        }
-    }
-
-    #[tokio::test]
-    async fn a_loss_that_the_service_tells_is_told_at_once_and_for_good() {
-        let (kept, renewals) = kept(AfterItsTime::GoOn, |_| {
-            Ok(Renewal::Lost(Loss {
-                reason: LossReason::TakenOver,
-                detail: "taken over".to_owned(),
-            }))
-        });
-        assert_eq!(kept.lost().await.reason, LossReason::TakenOver);
-        tokio::time::sleep(LEASE).await;
-        assert_eq!(renewals.load(Ordering::Relaxed), 1);
-        assert_eq!(
-            kept.loss().map(|loss| loss.reason),
-            Some(LossReason::TakenOver)
-        );
-    }
-
-    #[tokio::test]
-    async fn nothing_is_renewed_once_nobody_wants_it() {
-        let (kept, renewals) = kept(AfterItsTime::GoOn, |_| renewed());
-        drop(kept);
-        tokio::time::sleep(LEASE * 2).await;
-        assert_eq!(renewals.load(Ordering::Relaxed), 0);
-    }
-    /// Until when each renewal's answer was of use, and when it was sent or a little later.
-    type Asked = Arc<Mutex<Vec<(Instant, Instant)>>>;
-
-    #[tokio::test]
-    async fn a_renewal_is_waited_for_no_longer_than_the_lease_stands() {
-        let until = Instant::now() + LEASE;
-        let asked = Asked::default();
-        let seen = asked.clone();
-        let kept = KeptAlive::start(LEASE, until, AfterItsTime::Stop, move |limit| {
-            seen.lock().unwrap().push((limit, Instant::now()));
-            async move {
-                tokio::time::sleep_until(limit.into()).await;
-                unavailable()
-            }
-        });
-        assert_eq!(kept.lost().await.reason, LossReason::NotRenewed);
-        let limits = asked.lock().unwrap();
-        assert!(limits.iter().all(|(limit, _)| *limit == until));
-    }
-
-    #[tokio::test]
-    async fn a_lease_stands_from_when_its_renewal_was_sent_and_not_from_its_answer() {
-        let asked = Asked::default();
-        let seen = asked.clone();
-        let until = Instant::now() + LEASE;
-        let kept = KeptAlive::start(LEASE, until, AfterItsTime::Stop, move |limit| {
-            let number = {
-                let mut asked = seen.lock().unwrap();
-                asked.push((limit, Instant::now()));
-                asked.len()
-            };
-            async move {
-                tokio::time::sleep(LEASE / 3).await;
-                match number {
-                    1 => renewed(),
-                    _ => unavailable(),
-                }
-            }
-        });
-        kept.lost().await;
-        let asked = asked.lock().unwrap();
-        if let [(_, sent), (limit, _), ..] = asked[..] {
-            assert!(limit <= (sent + LEASE).max(until));
-        }
-    }
-
-    #[test]
-    fn a_lock_that_nothing_renews_any_more_is_lost() {
-        let runtime = || {
-            let mut runtime = tokio::runtime::Builder::new_current_thread();
-            runtime.enable_time().build().expect("it needs no more")
-        };
-        let first = runtime();
-        let kept = {
-            let _inside = first.enter();
-            let until = Instant::now() + LEASE;
-            KeptAlive::start(LEASE, until, AfterItsTime::Stop, |_| async { renewed() })
-        };
-        drop(first);
-        let loss = runtime().block_on(kept.lost());
-        assert_eq!(loss.reason, LossReason::NotRenewed);
+fn severed() -> Loss {
+    Loss {
+        reason: LossReason::NotRenewed,
+        detail: "the connection that it was to end with broke".to_owned(),
     }
 }

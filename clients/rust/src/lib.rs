@@ -29,6 +29,7 @@
 //! - it has a deadline, told to the service too;
 //! - UNAVAILABLE, and a connection that broke, is tried again within that deadline, with the same token, after a jittered
 //!   pause that is no shorter than the service asked for; nothing else is tried again;
+//! - one that waits is tried again for as long as its wait lasts, but no longer than the service is heard of;
 //! - a claim or lock whose caller gives up, by dropping a future or a guard, is given back in the background. A process
 //!   that is about to end calls [`Client::finish`] to wait for that.
 //!
@@ -42,6 +43,7 @@ mod failure;
 mod idempotent;
 #[cfg(feature = "json")]
 pub mod json;
+mod keep_alive;
 mod lease;
 mod lock;
 mod request;

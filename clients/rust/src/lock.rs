@@ -2,8 +2,10 @@
 
 use crate::asking::{DEFAULT_LEASE, GiveUp, Waiting};
 use crate::failure::Failure;
-use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal};
+use crate::keep_alive::{EndOnClose, OnStream};
+use crate::lease::{AfterItsTime, KeptAlive, Loss, Renewal, Terms};
 use crate::proto::acquire_lock_response::Outcome;
+use crate::proto::lease_ref::Kind;
 use crate::proto::{self, LockMode};
 use crate::{Client, time};
 use std::fmt;
@@ -25,6 +27,7 @@ pub enum Mode {
 pub struct Lock {
     message: proto::AcquireLockRequest,
     wait: Duration,
+    end_on_close: bool,
 }
 
 impl Lock {
@@ -36,6 +39,7 @@ impl Lock {
                 ..Default::default()
             },
             wait: Duration::ZERO,
+            end_on_close: false,
         }
     }
 
@@ -59,7 +63,7 @@ impl Lock {
         self
     }
 
-    /// How long to wait for it.
+    /// How long to wait in turn for it. Up to an hour is one wait; where it is longer, a new place is taken each hour.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
         self
@@ -89,6 +93,17 @@ impl Lock {
     /// How much longer nobody gets the lock if the lease ends without a release.
     pub fn lock_delay(mut self, lock_delay: Duration) -> Self {
         self.message.lock_delay = Some(time::to_wire(lock_delay));
+        self
+    }
+
+    /// Whether the lock ends with the connection to the service, and its `lock_delay` begins, where that breaks before it
+    /// is released: so it passes on soon when this process is killed, and not when its lease ends. Off unless set.
+    ///
+    /// A connection may also break under a process that goes on. Then the lock is renewed over another if that is sooner
+    /// than the service notices; else it is lost, which is told here before its `lock_delay` is over, less the three
+    /// seconds by which the two may notice apart. With a shorter delay it is told at once.
+    pub fn end_on_close(mut self, end_on_close: bool) -> Self {
+        self.end_on_close = end_on_close;
         self
     }
 }
@@ -189,7 +204,7 @@ impl Client {
         self.acquire_with(lock, |_| {}).await
     }
 
-    /// The same, telling what it waits for, each time that it is answered.
+    /// The same, telling what it waits for: before it waits, and each time that it is answered.
     ///
     /// # Errors
     ///
@@ -206,7 +221,7 @@ impl Client {
         }
         let releasing = release(self.clone(), release_of(&message));
         let give_up = GiveUp::armed(self, is_token_ours, releasing);
-        let mut wait = Waiting::for_at_most(lock.wait);
+        let mut wait = Waiting::in_turn(lock.wait);
         loop {
             message.wait = wait.of_a_call();
             let sent = Instant::now();
@@ -217,7 +232,7 @@ impl Client {
             match answer.outcome {
                 Some(Outcome::Acquired(acquired)) => {
                     give_up.disarm();
-                    let held = HeldLock::new(self, message, acquired, sent);
+                    let held = HeldLock::new(self, message, lock.end_on_close, acquired, sent);
                     return Ok(Acquisition::Acquired(held));
                 }
                 Some(Outcome::Held(held)) if !wait.is_over() => {
@@ -265,13 +280,26 @@ impl HeldLock {
     fn new(
         client: &Client,
         message: proto::AcquireLockRequest,
+        end_on_close: bool,
         granted: proto::LockAcquired,
         sent: Instant,
     ) -> Self {
-        let lease = message
-            .lease
-            .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease)));
-        let until = time::later(sent, time::from_wire(granted.lease_left));
+        let terms = Terms {
+            lease: message
+                .lease
+                .map_or(DEFAULT_LEASE, |lease| time::from_wire(Some(lease))),
+            until: time::later(sent, time::from_wire(granted.lease_left)),
+            after_its_time: AfterItsTime::Stop,
+            at_once: end_on_close,
+        };
+        let kind = Kind::Lock(proto::LockRef {
+            resource: message.resource.clone(),
+            lock_token: message.lock_token.clone(),
+        });
+        let end_on_close = end_on_close.then(|| EndOnClose {
+            delay: time::from_wire(message.lock_delay),
+        });
+        let on_stream = OnStream::new(client, &message.tenant, kind, message.lease, end_on_close);
         let renewal = proto::RenewLockRequest {
             tenant: message.tenant.clone(),
             resource: message.resource.clone(),
@@ -279,7 +307,7 @@ impl HeldLock {
             lease: message.lease,
         };
         let renewing = client.clone();
-        let kept = KeptAlive::start(lease, until, AfterItsTime::Stop, move |limit| {
+        let kept = KeptAlive::start(terms, on_stream, move |limit| {
             let client = renewing.until(limit);
             let renewal = renewal.clone();
             async move { renewal_of(client.renew_lock(renewal).await?) }

@@ -20,6 +20,7 @@ pub enum Policy {
 pub struct Request {
     pub(crate) message: proto::ClaimRequest,
     pub(crate) wait: Duration,
+    pub(crate) end_on_close: bool,
 }
 
 impl Request {
@@ -31,6 +32,7 @@ impl Request {
                 ..Default::default()
             },
             wait: Duration::ZERO,
+            end_on_close: false,
         }
     }
 
@@ -93,6 +95,14 @@ impl Request {
     /// How long to wait for a claim in flight to end.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = wait;
+        self
+    }
+
+    /// Whether the claim's lease ends with the connection to the service, where that breaks before the claim is settled: so
+    /// it passes on as [`Request::on_lease_over`] says soon when this process is killed, and not when its lease ends. Off
+    /// unless set, as a connection may also break under a process that goes on, whose work may then be done twice.
+    pub fn end_on_close(mut self, end_on_close: bool) -> Self {
+        self.end_on_close = end_on_close;
         self
     }
 
