@@ -16,7 +16,6 @@ use std::net::SocketAddr;
 use std::time::Instant;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 /// Why the service could not start, or had to stop.
@@ -48,11 +47,8 @@ pub enum Error {
 
 /// What a message may hold beside the largest response: names, a request's body, the framing.
 const MESSAGE_SLACK: usize = 4 * 1024 * 1024;
-/// The part of what the delay leaves of the grace period that is kept, once calls have no more time, to tell them so, to
-/// clean up, and to stop the embedded server.
-const LAST_SHARE: u32 = 5;
-/// The part of it that is kept when clean-ups have had their time, for the embedded server; and the part of it by which the
-/// process is gone before the period ends, so that nobody kills it for being late.
+/// The part of what the delay leaves of the grace period that is kept when clean-ups have had their time, for the embedded
+/// server; and the part of it by which the process is gone before the period ends, so that nobody kills it for being late.
 const STOP_SHARE: u32 = 10;
 const EXIT_SHARE: u32 = 20;
 /// The part of the whole period that is left when the last spans have had their time.
@@ -246,15 +242,11 @@ async fn serve(
     set_ready(&health, &ready, false).await;
     // Load balancers get this long to notice; calls are served all the while.
     tokio::time::sleep(settings.drain_delay).await;
-    ending.drain.cancel();
     let left = end.saturating_duration_since(Instant::now());
-    let last_moment = end - left / LAST_SHARE;
-    if finished_by(last_moment, &mut grpc).await.is_none() {
-        tracing::warn!("calls did not finish within the grace period: telling them so");
-        ending.hurry.cancel();
-        let answered = Instant::now() + end.saturating_duration_since(Instant::now()) / 2;
-        if finished_by(answered, &mut grpc).await.is_none() {
-            ending.cut.cancel();
+    let late = || tracing::warn!("calls did not finish within the grace period: telling them so");
+    tokio::select! {
+        _ = &mut grpc => {}
+        () = ending.within(left, late) => {
             // It ends at once now.
             let _ = grpc.await;
         }
@@ -263,12 +255,6 @@ async fn serve(
     ending.cut.cancel();
     tracing::info!("stopped");
     Ok(end - left / EXIT_SHARE)
-}
-
-/// Whether a task ended by then; how it ended does not matter any more.
-async fn finished_by(limit: Instant, task: &mut JoinHandle<()>) -> Option<()> {
-    let ended = tokio::time::timeout_at(limit.into(), task).await;
-    ended.ok().map(|_| ())
 }
 
 /// Keeps health in step with the store, until the service is to shut down.

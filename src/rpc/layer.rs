@@ -1,8 +1,8 @@
 //! What surrounds every call: its deadline, its answer's way out, and codec failures put into words.
 
 use super::deadline::CallerDeadline;
+use super::ending::Ending;
 use super::observe::{Observed, Observer, code};
-use super::serve::Ending;
 use super::status;
 use crate::coordinator::Grant;
 use http::{Request, Response};
@@ -187,5 +187,69 @@ impl Body for AnswerBody {
 
     fn size_hint(&self) -> SizeHint {
         self.body.size_hint()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::{Metrics, TenantLimit};
+    use prost::bytes::Bytes;
+    use std::convert::Infallible;
+
+    /// A stream that has nothing to say.
+    struct Silent;
+
+    impl Body for Silent {
+        type Data = Bytes;
+        type Error = Status;
+
+        fn poll_frame(
+            self: Pin<&mut Self>,
+            _: &mut Context<'_>,
+        ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+            Poll::Pending
+        }
+    }
+
+    /// The codes with which such a stream has ended before the drain, at it, and when calls have no more time.
+    async fn ended(extensions: http::Extensions) -> [Option<Code>; 3] {
+        let ending = Ending::default();
+        let service = tower::service_fn(move |_: Request<()>| {
+            let mut response = Response::new(tonic::body::Body::new(Silent));
+            *response.extensions_mut() = extensions.clone();
+            std::future::ready(Ok::<_, Infallible>(response))
+        });
+        let mut calls = Calls {
+            service,
+            observer: Observer::new(&Metrics::new("0", TenantLimit(0)), &[]),
+            ending: ending.clone(),
+        };
+        let Ok(response) = calls.call(Request::new(())).await;
+        let mut body = response.into_body();
+        let mut codes = [None; 3];
+        for (step, ended) in codes.iter_mut().enumerate() {
+            match step {
+                0 => {}
+                1 => ending.drain.cancel(),
+                _ => ending.hurry.cancel(),
+            }
+            let frame =
+                std::future::poll_fn(|cx| Poll::Ready(Pin::new(&mut body).poll_frame(cx))).await;
+            if let Poll::Ready(Some(Ok(frame))) = frame {
+                *ended = frame.trailers_ref().and_then(code);
+            }
+        }
+        codes
+    }
+
+    #[tokio::test]
+    async fn an_open_stream_ends_at_the_drain_and_one_that_ends_itself_has_time_to() {
+        let unavailable = Some(Code::Unavailable);
+        let ended_by_us = ended(http::Extensions::new()).await;
+        assert_eq!(ended_by_us, [None, unavailable, None]);
+        let mut extensions = http::Extensions::new();
+        extensions.insert(EndsItself);
+        assert_eq!(ended(extensions).await, [None, None, unavailable]);
     }
 }

@@ -1,18 +1,22 @@
 //! gRPC: conversion, status, layers and thin handlers. The only place for `tonic` and `prost`.
 
 mod admin;
+mod connection;
 mod convert;
 mod coordination;
 mod deadline;
+mod ending;
 mod health;
 mod keep_alive;
 mod layer;
+mod lingering;
 mod observe;
 mod serve;
 mod status;
 
+pub use ending::Ending;
 pub use health::Health;
-pub use serve::{Ending, ServeSettings, serve};
+pub use serve::{ServeSettings, serve};
 
 /// The wire contract, generated.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

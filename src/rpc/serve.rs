@@ -5,7 +5,9 @@
 
 use super::DESCRIPTOR_SET;
 use super::admin::Admin;
+use super::connection::connection;
 use super::coordination::Coordination;
+use super::ending::Ending;
 use super::health::Health;
 use super::layer::Calls;
 use super::observe::Observer;
@@ -13,17 +15,12 @@ use super::proto::admin_service_server::AdminServiceServer;
 use super::proto::coordination_service_server::CoordinationServiceServer;
 use crate::coordinator::Coordinator;
 use crate::metrics::Metrics;
-use http::Request;
-use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use std::net::SocketAddr;
 use std::time::Duration;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
-use tower::Service as _;
 
 /// The address a call came from, in its extensions.
 #[derive(Clone, Copy, Debug)]
@@ -41,37 +38,6 @@ pub struct ServeSettings {
     pub max_message: usize,
 }
 
-/// The three steps of ending in order, each a token that is cancelled.
-#[derive(Clone, Debug, Default)]
-pub struct Ending {
-    /// No more connections and calls; those in flight finish, and open streams are told that the service is shutting down.
-    pub drain: CancellationToken,
-    /// Calls that are still in flight are told so too.
-    pub hurry: CancellationToken,
-    /// What is still open is cut.
-    pub cut: CancellationToken,
-}
-
-impl Ending {
-    /// That of a part, which may also end by itself.
-    fn of_part(&self) -> Self {
-        Self {
-            drain: self.drain.child_token(),
-            hurry: self.hurry.child_token(),
-            cut: self.cut.child_token(),
-        }
-    }
-}
-
-/// Together they find a peer that is gone within five seconds.
-const PING_EVERY: Duration = Duration::from_secs(3);
-const PING_TIMEOUT: Duration = Duration::from_millis(1500);
-/// A connection that says nothing at all is closed after this.
-const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
-/// Calls in flight on one connection; as many may be cancelled at once before it is cut, with all other calls on it,
-/// as one that only means harm. (Without being told, hyper cuts it at 20.)
-const MAX_STREAMS: u32 = 1000;
-const MAX_HEADER_BYTES: u32 = 32 * 1024;
 /// Pause after a connection could not be accepted, for want of file descriptors say.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
@@ -100,36 +66,46 @@ pub async fn serve(
         ending: ending.clone(),
     };
     let connections = TaskTracker::new();
+    accept_until(&ending.drain, listener, |stream, peer| {
+        connections.spawn(connection(stream, peer, calls.clone()));
+    })
+    .await;
+    connections.close();
+    connections.wait().await;
+}
+
+/// Takes connections until the drain, and then those that the system has already taken in the service's name: to close the
+/// port would reset them, and their first calls with them.
+async fn accept_until(
+    drain: &CancellationToken,
+    listener: TcpListener,
+    mut take: impl FnMut(TcpStream, SocketAddr),
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = ending.drain.cancelled() => break,
+            () = drain.cancelled() => break,
         };
         match accepted {
-            Ok((stream, peer)) => {
-                let ending = ending.of_part();
-                let cut = ending.cut.clone();
-                let calls = Calls {
-                    ending,
-                    ..calls.clone()
-                };
-                let connection = connection(stream, peer, calls);
-                connections.spawn(async move {
-                    tokio::select! {
-                        () = connection => {}
-                        () = cut.cancelled() => tracing::debug!(%peer, "connection cut"),
-                    }
-                });
-            }
+            Ok((stream, peer)) => take(stream, peer),
             Err(error) => {
                 tracing::warn!(%error, "a connection could not be accepted");
                 tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }
-    drop(listener);
-    connections.close();
-    connections.wait().await;
+    // Asked of the system itself, of which tokio hears later. The standard library's listener is as nonblocking.
+    let Ok(listener) = listener.into_std() else {
+        return;
+    };
+    while let Ok((stream, peer)) = listener.accept() {
+        let stream = stream
+            .set_nonblocking(true)
+            .and_then(|()| TcpStream::from_std(stream));
+        if let Ok(stream) = stream {
+            take(stream, peer);
+        }
+    }
 }
 
 fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) -> Routes {
@@ -154,46 +130,26 @@ fn routes(coordinator: Coordinator, health: &Health, settings: ServeSettings) ->
     .prepare()
 }
 
-async fn connection(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
-    let drain = calls.ending.drain.clone();
-    // Answers are small, and somebody waits for each.
-    if stream.set_nodelay(true).is_err() {
-        return;
-    }
-    let mut first = [0];
-    let first_byte = tokio::time::timeout(FIRST_BYTE_WITHIN, stream.peek(&mut first));
-    let spoke = tokio::select! {
-        first = first_byte => matches!(first, Ok(Ok(1..))),
-        () = drain.cancelled() => false,
-    };
-    if !spoke {
-        return;
-    }
+#[cfg(test)]
+mod tests {
+    use super::*;
 
-    let draining = Draining(drain.clone());
-    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
-        let extensions = request.extensions_mut();
-        extensions.insert(Peer(peer));
-        extensions.insert(draining.clone());
-        calls.clone().call(request)
-    });
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_EVERY)
-        .keep_alive_timeout(PING_TIMEOUT)
-        .max_concurrent_streams(MAX_STREAMS)
-        .max_pending_accept_reset_streams(MAX_STREAMS as usize)
-        .max_header_list_size(MAX_HEADER_BYTES)
-        .serve_connection(TokioIo::new(stream), service);
-    let mut connection = std::pin::pin!(connection);
-    let ended = tokio::select! {
-        ended = &mut connection => ended,
-        () = drain.cancelled() => {
-            connection.as_mut().graceful_shutdown();
-            connection.await
-        }
-    };
-    if let Err(error) = ended {
-        tracing::debug!(%peer, %error, "connection ended");
+    #[tokio::test]
+    async fn connections_that_came_before_the_drain_are_taken_before_the_port_closes() {
+        const CONNECTIONS: usize = 20;
+        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a free port");
+        let address = listener.local_addr().expect("a bound address");
+        let connect = || std::net::TcpStream::connect(address);
+        let connected: Vec<_> = (0..CONNECTIONS)
+            .map(|_| connect().expect("it listens"))
+            .collect();
+        let drain = CancellationToken::new();
+        drain.cancel();
+        let mut taken = Vec::new();
+        accept_until(&drain, listener, |_, peer| taken.push(peer)).await;
+        let ours = connected.iter().map(|stream| stream.local_addr());
+        let ours: Vec<_> = ours.map(|address| address.expect("connected")).collect();
+        assert_eq!(taken, ours);
+        connect().expect_err("the port is closed");
     }
 }

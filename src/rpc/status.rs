@@ -115,11 +115,11 @@ pub(super) fn deadline_exceeded() -> Status {
     )
 }
 
-/// The service is shutting down.
+/// The call's connection ends, and the service perhaps with it.
 pub(super) fn draining() -> Status {
     status(
         Code::Unavailable,
-        "the service is shutting down",
+        "the service ends this connection: call again over another",
         "DRAINING",
         Some(Duration::from_millis(100)),
     )
@@ -293,7 +293,9 @@ mod tests {
             (status.code(), reason),
             (Code::Unavailable, Some("DRAINING"))
         );
-        assert!(details.retry_info().is_some());
+        // Long enough for a load balancer to notice, short enough for who waits for a turn and comes back for it.
+        let pause = details.retry_info().and_then(|retry| retry.retry_delay);
+        assert_eq!(pause, Some(Duration::from_millis(100)));
     }
 
     #[test]

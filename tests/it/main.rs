@@ -9,6 +9,7 @@ mod command_line;
 mod cron;
 mod doctor;
 mod documentation;
+mod draining;
 mod embedded;
 mod embedded_program;
 mod errors;

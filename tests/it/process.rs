@@ -6,6 +6,7 @@ use crate::support::answers::{
 use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;
 use crate::support::program::{Program, claimlock};
+use crate::support::raw::{answer_pings, greeting, half_a_request};
 use crate::support::redis::RedisServer;
 use crate::support::requests::{
     acquire, claim, complete, release, renew_claim, renew_lock, response,
@@ -208,34 +209,6 @@ async fn idle_connections_do_not_hold_up_the_end() {
     assert_eq!(redis.keys_without_expiry().await, [""; 0]);
 }
 
-/// A request to Claim whose message never comes to its end, up to the first byte of it.
-fn half_a_request() -> Vec<u8> {
-    let frame = |kind: u8, flags: u8, stream: u8, payload: &[u8]| {
-        let length = u8::try_from(payload.len()).expect("short");
-        [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
-    };
-    // HPACK (RFC 7541): indexed fields, then literal ones that are not indexed.
-    let path = b"/claimlock.v1.CoordinationService/Claim";
-    let mut headers = vec![0x83, 0x86];
-    headers.extend([0x01, 9]);
-    headers.extend(b"localhost");
-    headers.extend([0x04, u8::try_from(path.len()).expect("short")]);
-    headers.extend(path);
-    headers.extend([0x0f, 0x10, 16]);
-    headers.extend(b"application/grpc");
-    headers.extend([0x00, 2]);
-    headers.extend(b"te");
-    headers.push(8);
-    headers.extend(b"trailers");
-    [
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
-        frame(0x4, 0, 0, &[]),
-        frame(0x1, 0x4, 1, &headers),
-        frame(0x0, 0, 1, &[0]),
-    ]
-    .concat()
-}
-
 const GRACE: Duration = Duration::from_secs(3);
 
 /// A program on a Redis of its own, and one client that holds it up from when `hold_up` returns; how long it took to end.
@@ -244,8 +217,20 @@ async fn ends_though<T>(
     what: &str,
     hold_up: impl AsyncFnOnce(&Program, &RedisServer) -> T,
 ) -> Duration {
+    let ended = ends_with(&["--drain-grace=3s"], signal, what, hold_up).await;
+    assert!(ended < GRACE + SLACK);
+    ended
+}
+
+/// The same with flags of its own, and no bound.
+async fn ends_with<T>(
+    flags: &[&str],
+    signal: Signal,
+    what: &str,
+    hold_up: impl AsyncFnOnce(&Program, &RedisServer) -> T,
+) -> Duration {
     let redis = RedisServer::start().await;
-    let flags = ["--store-timeout=60s", "--drain-grace=3s"];
+    let flags = [&["--store-timeout=60s"], flags].concat();
     let mut program = Program::serve(&redis.url(), &flags).await;
     program.is_ready().await;
     let _held = hold_up(&program, &redis).await;
@@ -254,8 +239,7 @@ async fn ends_though<T>(
     program.signal(signal);
     assert_eq!(program.ends().await.code(), Some(0), "{}", program.log());
     let ended = signalled.elapsed();
-    eprintln!("{signal}, {what}: ended after {ended:?} of {GRACE:?}");
-    assert!(ended < GRACE + SLACK);
+    eprintln!("{signal}, {what}: ended after {ended:?}");
     ended
 }
 
@@ -312,6 +296,14 @@ async fn sends_half_a_greeting(program: &Program, _: &RedisServer) -> TcpStream 
     half
 }
 
+/// Greets, and neither answers nor closes after that.
+async fn never_closes(program: &Program, _: &RedisServer) -> TcpStream {
+    let mut open = TcpStream::connect(program.grpc).await.expect("it listens");
+    open.write_all(&greeting()).await.expect("it reads");
+    open.peek(&mut [0]).await.expect("it greets back");
+    open
+}
+
 /// Has a call in flight to a Redis that has stopped.
 async fn waits_for_redis(program: &Program, redis: &RedisServer) -> JoinHandle<()> {
     let channel = program.channel().await;
@@ -335,12 +327,40 @@ async fn whatever_clients_do_the_program_ends_within_the_grace_period() {
             ends_though(signal, "half a request", sends_half_a_request),
             ends_though(signal, "a call that waits for redis", waits_for_redis),
             ends_though(signal, "half a greeting", sends_half_a_greeting),
+            ends_though(signal, "a client that never closes", never_closes),
         );
         // Without them it ends at once.
-        for ended in <[Duration; 4]>::from(ended) {
+        for ended in <[Duration; 5]>::from(ended) {
             assert!(ended > GRACE / 2, "nothing held it up");
         }
     }
+}
+
+#[tokio::test]
+async fn the_drain_delay_is_part_of_the_grace_period() {
+    let (delay, grace) = (Duration::from_secs(5), Duration::from_secs(6));
+    let flags = ["--drain-delay=5s", "--drain-grace=6s"];
+    let what = "half a request and a delay";
+    let ended = ends_with(&flags, Signal::SIGTERM, what, sends_half_a_request).await;
+    assert!(ended >= delay);
+    // If the delay came on top of it, it would be ten seconds at least.
+    assert!(ended < grace + Duration::from_secs(4), "{ended:?}");
+}
+
+#[tokio::test]
+async fn a_client_that_answers_and_does_not_close_does_not_hold_up_the_end() {
+    let redis = RedisServer::start().await;
+    let mut program = Program::serve(&redis.url(), &["--drain-grace=15s"]).await;
+    program.is_ready().await;
+    let mut open = never_closes(&program, &redis).await;
+    let signalled = Instant::now();
+    program.signal(Signal::SIGTERM);
+    let (code, answered) = tokio::join!(program.ends(), answer_pings(&mut open));
+    answered.expect("the program closes its side, and resets nothing");
+    assert_eq!(code.code(), Some(0), "{}", program.log());
+    let ended = signalled.elapsed();
+    eprintln!("ended after {ended:?}");
+    assert!(ended < Duration::from_secs(10));
 }
 
 #[tokio::test]

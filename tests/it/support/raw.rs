@@ -10,9 +10,11 @@ use prost::Message;
 use prost::bytes::Bytes;
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::Status;
 
@@ -136,4 +138,60 @@ async fn status_in_trailers(mut body: Incoming) -> Status {
             return Status::from_header_map(trailers).expect("trailers have a status");
         }
     }
+}
+
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = u8::try_from(payload.len()).expect("short");
+    [&[0, 0, length, kind, flags, 0, 0, 0, stream], payload].concat()
+}
+
+/// What a client says first.
+pub fn greeting() -> Vec<u8> {
+    [
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".to_vec(),
+        frame(0x4, 0, 0, &[]),
+    ]
+    .concat()
+}
+
+/// Reads frames, and answers pings, until the service has closed its side.
+pub async fn answer_pings(stream: &mut TcpStream) -> io::Result<()> {
+    const PING: u8 = 0x6;
+    loop {
+        let mut header = [0; 9];
+        match stream.read_exact(&mut header).await {
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            read => read?,
+        };
+        let [high, middle, low, kind, flags, ..] = header;
+        let length = u32::from_be_bytes([0, high, middle, low]);
+        let mut payload = vec![0; length as usize];
+        stream.read_exact(&mut payload).await?;
+        if (kind, flags) == (PING, 0) {
+            stream.write_all(&frame(PING, 0x1, 0, &payload)).await?;
+        }
+    }
+}
+
+/// A request to Claim whose message never comes to its end, up to the first byte of it.
+pub fn half_a_request() -> Vec<u8> {
+    // HPACK (RFC 7541): indexed fields, then literal ones that are not indexed.
+    let path = b"/claimlock.v1.CoordinationService/Claim";
+    let mut headers = vec![0x83, 0x86];
+    headers.extend([0x01, 9]);
+    headers.extend(b"localhost");
+    headers.extend([0x04, u8::try_from(path.len()).expect("short")]);
+    headers.extend(path);
+    headers.extend([0x0f, 0x10, 16]);
+    headers.extend(b"application/grpc");
+    headers.extend([0x00, 2]);
+    headers.extend(b"te");
+    headers.push(8);
+    headers.extend(b"trailers");
+    [
+        greeting(),
+        frame(0x1, 0x4, 1, &headers),
+        frame(0x0, 0, 1, &[0]),
+    ]
+    .concat()
 }

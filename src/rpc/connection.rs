@@ -1,0 +1,91 @@
+//! One connection, from its first byte to its end in order.
+
+use super::layer::Calls;
+use super::lingering::{Lingering, linger};
+use super::serve::{Draining, Peer};
+use http::Request;
+use hyper::body::Incoming;
+use hyper::server::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use std::net::SocketAddr;
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tower::Service as _;
+
+/// Together they find a peer that is gone within five seconds.
+const PING_EVERY: Duration = Duration::from_secs(3);
+const PING_TIMEOUT: Duration = Duration::from_millis(1500);
+/// A connection that says nothing at all is closed after this.
+const FIRST_BYTE_WITHIN: Duration = Duration::from_secs(10);
+/// The same at the drain: what it says first may be on its way.
+const FIRST_BYTE_AT_DRAIN_WITHIN: Duration = Duration::from_millis(250);
+/// Calls in flight on one connection; as many may be cancelled at once before it is cut, with all other calls on it,
+/// as one that only means harm. (Without being told, hyper cuts it at 20.)
+const MAX_STREAMS: u32 = 1000;
+const MAX_HEADER_BYTES: u32 = 32 * 1024;
+
+/// Serves a connection until its peer or the service ends it.
+pub(super) async fn connection(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
+    let ending = calls.ending.of_part();
+    let calls = Calls {
+        ending: ending.clone(),
+        ..calls
+    };
+    tokio::select! {
+        () = served(stream, peer, calls) => {}
+        () = ending.cut.cancelled() => tracing::debug!(%peer, "connection cut"),
+    }
+}
+
+async fn served(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
+    let drain = calls.ending.drain.clone();
+    // Answers are small, and somebody waits for each.
+    if stream.set_nodelay(true).is_err() || !speaks(&stream, &drain).await {
+        return;
+    }
+    let draining = Draining(drain.clone());
+    let service = hyper::service::service_fn(move |mut request: Request<Incoming>| {
+        let extensions = request.extensions_mut();
+        extensions.insert(Peer(peer));
+        extensions.insert(draining.clone());
+        calls.clone().call(request)
+    });
+    let (stream, left) = Lingering::new(stream);
+    let connection = http2::Builder::new(TokioExecutor::new())
+        .timer(TokioTimer::new())
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PING_TIMEOUT)
+        .max_concurrent_streams(MAX_STREAMS)
+        .max_pending_accept_reset_streams(MAX_STREAMS as usize)
+        .max_header_list_size(MAX_HEADER_BYTES)
+        .serve_connection(TokioIo::new(stream), service);
+    let mut connection = Box::pin(connection);
+    let ended = tokio::select! {
+        ended = &mut connection => ended,
+        () = drain.cancelled() => {
+            connection.as_mut().graceful_shutdown();
+            connection.as_mut().await
+        }
+    };
+    drop(connection);
+    match ended {
+        Ok(()) => linger(left).await,
+        Err(error) => tracing::debug!(%peer, %error, "connection ended"),
+    }
+}
+
+/// Waits for the first byte of a connection.
+async fn speaks(stream: &TcpStream, drain: &CancellationToken) -> bool {
+    let mut first = [0];
+    let first_byte = tokio::time::timeout(FIRST_BYTE_WITHIN, stream.peek(&mut first));
+    let too_late = async {
+        drain.cancelled().await;
+        tokio::time::sleep(FIRST_BYTE_AT_DRAIN_WITHIN).await;
+    };
+    tokio::select! {
+        first = first_byte => matches!(first, Ok(Ok(1..))),
+        () = too_late => false,
+    }
+}

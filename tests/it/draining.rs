@@ -1,0 +1,187 @@
+//! How connections end with their service, and what its callers see of it.
+
+use crate::support::answers::{acquired, claimed, completed, replay};
+use crate::support::failures::told;
+use crate::support::metrics::Scrape;
+use crate::support::redis::RedisServer;
+use crate::support::requests::{acquire, claim, complete, proto_duration};
+use crate::support::service::{Coordination, Service, patient};
+use crate::support::{BOUND, eventually};
+use claimlock::config::Settings;
+use claimlock::rpc::proto::AcquireLockRequest;
+use futures_util::future::join_all;
+use hyper_util::rt::TokioIo;
+use std::error::Error as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+use tokio::net::TcpStream;
+use tonic::transport::{Channel, Endpoint, Error};
+use tonic::{Code, Status, Streaming};
+use tonic_health::pb::health_client::HealthClient;
+use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+async fn watch(channel: &Channel) -> Streaming<HealthCheckResponse> {
+    let mut health = HealthClient::new(channel.clone());
+    let watched = health.watch(HealthCheckRequest::default()).await;
+    watched.expect("health is served").into_inner()
+}
+
+/// What a stream that says nothing of interest says in the end.
+async fn end_of(mut stream: Streaming<HealthCheckResponse>) -> Status {
+    let end = async {
+        loop {
+            match stream.message().await {
+                Ok(Some(_)) => {}
+                Ok(None) => panic!("a stream of health has no end of its own"),
+                Err(status) => return status,
+            }
+        }
+    };
+    tokio::time::timeout(BOUND, end).await.expect("it ends")
+}
+
+/// That the service said so, and that a caller may be back soon.
+fn is_draining(status: &Status) {
+    let told = told(status);
+    assert_eq!(
+        (told.code, told.reason.as_str()),
+        (Code::Unavailable, "DRAINING")
+    );
+    let pause = told.retry_after.expect("a caller is told when to be back");
+    assert!(
+        (Duration::from_millis(100)..=Duration::from_millis(250)).contains(&pause),
+        "{pause:?}"
+    );
+}
+
+fn waits(name: &str) -> AcquireLockRequest {
+    AcquireLockRequest {
+        wait: proto_duration(BOUND),
+        ..acquire("lock", name)
+    }
+}
+
+/// Connects to a service, and counts how often.
+async fn counted(grpc: SocketAddr, connected: &Arc<AtomicUsize>) -> Result<Coordination, Error> {
+    let connected = connected.clone();
+    let connector = tower::service_fn(move |_| {
+        connected.fetch_add(1, Ordering::Relaxed);
+        async move { TcpStream::connect(grpc).await.map(TokioIo::new) }
+    });
+    let endpoint = Endpoint::from_shared(format!("http://{grpc}")).expect("an address");
+    let channel = endpoint.connect_with_connector(connector).await?;
+    Ok(Coordination::new(channel))
+}
+
+/// A key that is completed with a response of this many bytes.
+async fn replayed(redis: &RedisServer, key: &str, bytes: usize) {
+    let service = Service::with(redis, patient()).await;
+    let mut client = service.coordination().await;
+    claimed(client.claim(claim(key, "a")).await);
+    let done = complete(key, "a", &vec![b'x'; bytes]);
+    completed(client.complete(done).await);
+}
+
+/// A failed call on a connection that ends is one that its channel did not send: a library may send it over the next.
+/// tonic's does not, and says so with these codes, where the answer to a call that was sent and lost is UNKNOWN.
+#[track_caller]
+fn was_not_sent(status: &Status) {
+    assert!(status.source().is_some(), "the service failed: {status:?}");
+    let codes = [Code::Cancelled, Code::Internal, Code::Unavailable];
+    assert!(codes.contains(&status.code()), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_is_lost_when_a_service_ends() {
+    const CALLERS: usize = 8;
+    let redis = RedisServer::start().await;
+    for round in 0..12 {
+        let settings = Settings {
+            store_timeout: BOUND,
+            drain_grace: 10 * BOUND,
+            ..Settings::default()
+        };
+        let service = Service::with(&redis, settings).await;
+        let key = format!("k{round}");
+        replayed(&redis, &key, [10, 300_000, 900_000][round % 3]).await;
+        let grpc = service.grpc;
+        let connected = Arc::default();
+        let channel = counted(grpc, &connected).await.expect("it listens");
+        let callers: Vec<_> = (0..CALLERS)
+            .map(|number| {
+                let (mut client, connected, key) =
+                    (channel.clone(), connected.clone(), key.clone());
+                tokio::spawn(async move {
+                    let asked = claim(&key, &format!("b{number}"));
+                    loop {
+                        // Half of them are new each time, so that some come in just as it ends.
+                        if number % 2 == 0 {
+                            match counted(grpc, &connected).await {
+                                Ok(next) => client = next,
+                                Err(_) => break,
+                            }
+                        }
+                        match client.claim(asked.clone()).await {
+                            Ok(answer) => drop(replay(Ok(answer))),
+                            Err(status) => {
+                                was_not_sent(&status);
+                                if status.code() == Code::Unavailable {
+                                    break;
+                                }
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        service.stop().await.expect("it ends well");
+        for caller in join_all(callers).await {
+            caller.expect("no call was unknown to its caller");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_hundred_streams_and_calls_that_wait_are_told_at_the_end_of_their_service() {
+    const EACH: usize = 100;
+    let redis = RedisServer::start().await;
+    let settings = Settings {
+        drain_grace: 10 * BOUND,
+        ..Settings::default()
+    };
+    let service = Service::with(&redis, settings).await;
+    let mut client = service.coordination().await;
+    acquired(client.acquire_lock(acquire("lock", "holder")).await);
+    let channels = join_all((0..10).map(async |_| service.channel().await)).await;
+    let mut streams = Vec::new();
+    let mut waiting = Vec::new();
+    for number in 0..EACH {
+        let channel = &channels[number % channels.len()];
+        streams.push(watch(channel).await);
+        let mut client = Coordination::new(channel.clone());
+        let request = waits(&format!("waiter-{number}"));
+        waiting.push(tokio::spawn(
+            async move { client.acquire_lock(request).await },
+        ));
+    }
+    eventually("all of them to wait", async || {
+        let waiting = Scrape::of(&service).await.value("claimlock_waiters");
+        (waiting == EACH as f64).then_some(())
+    })
+    .await;
+
+    let stopping = tokio::spawn(service.stop());
+    for stream in streams {
+        is_draining(&end_of(stream).await);
+    }
+    for call in waiting {
+        let answer = call.await.expect("no panic");
+        is_draining(&answer.expect_err("nobody released the lock"));
+    }
+    let stopped = tokio::time::timeout(BOUND, stopping).await;
+    let stopped = stopped.expect("nothing holds it up").expect("no panic");
+    stopped.expect("it ends well");
+}
