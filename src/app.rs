@@ -226,6 +226,8 @@ async fn serve(
     tokio::spawn(http::serve(listeners.http, pages, ending.cut.clone()));
     let serve_settings = ServeSettings {
         max_message: settings.max_response_body + settings.max_response_headers + MESSAGE_SLACK,
+        max_connection_age: settings.max_connection_age,
+        drain_grace: settings.drain_grace,
     };
     let mut grpc = tokio::spawn(rpc::serve(
         listeners.grpc,

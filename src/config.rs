@@ -56,6 +56,8 @@ pub struct Settings {
     pub drain_delay: Duration,
     /// How long after SIGTERM the process ends at the latest; never less than the delay.
     pub drain_grace: Duration,
+    /// About when a connection is ended, for its client to come back over another; none lets it last.
+    pub max_connection_age: Option<Duration>,
     /// How many tenants the metrics tell apart, 0 to 1000.
     pub metrics_tenants: u32,
     /// What is logged, and how.

@@ -197,6 +197,16 @@ pub(super) struct Given {
     )]
     pub(super) drain_grace: Option<Text>,
 
+    /// About when a connection is ended as at a shutdown, so that its client comes back over another one,
+    /// to new services too: from 1s to 30d, up to a tenth more or less; 0s is never [default: 0s]
+    #[arg(
+        long,
+        value_name = "DURATION",
+        env = "CLAIMLOCK_MAX_CONNECTION_AGE",
+        help_heading = "Connections"
+    )]
+    pub(super) max_connection_age: Option<Text>,
+
     /// How many tenants the metrics tell apart, from 0 to 1000; all others are one, named other.
     /// With 0 no metric has a tenant [default: 0]
     #[arg(

@@ -110,6 +110,12 @@ fn settle(from: &mut Sources<'_, Given>) -> Result<Settings, SettingsError> {
             "10s",
             duration("0s", "1h"),
         )?,
+        max_connection_age: from.one(
+            "max-connection-age",
+            |g| &g.max_connection_age,
+            "0s",
+            values::duration_or_none("1s", "30d"),
+        )?,
         metrics_tenants: from.one(
             "metrics-tenants",
             |g| &g.metrics_tenants,

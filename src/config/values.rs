@@ -111,6 +111,19 @@ pub(super) fn duration(low: &str, high: &str) -> impl Fn(&str) -> Result<Duratio
     move |text| within(text, low, high, any_duration)
 }
 
+/// The same, or 0s for none.
+pub(super) fn duration_or_none(
+    low: &str,
+    high: &str,
+) -> impl Fn(&str) -> Result<Option<Duration>, String> {
+    move |text| match any_duration(text)? {
+        Duration::ZERO => Ok(None),
+        _ => duration(low, high)(text)
+            .map(Some)
+            .map_err(|problem| format!("{problem}, or 0s")),
+    }
+}
+
 /// A duration with its unit.
 ///
 /// # Errors
@@ -186,6 +199,22 @@ mod tests {
                 .unwrap_err()
                 .contains("is not a duration")
         );
+    }
+
+    #[test]
+    fn a_duration_that_may_be_none_is_none_at_zero_and_within_its_limits_otherwise() {
+        let parse = duration_or_none("1s", "30d");
+        for zero in ["0s", "0ms", "0"] {
+            assert_eq!(parse(zero), Ok(None), "{zero}");
+        }
+        assert_eq!(parse("1s"), Ok(Some(Duration::from_secs(1))));
+        let error = parse("999ms").unwrap_err();
+        assert_eq!(
+            error,
+            "\"999ms\" is out of range; it has to be from 1s to 30d, or 0s"
+        );
+        assert!(parse("31d").unwrap_err().contains("out of range"));
+        assert!(parse("5").unwrap_err().contains("is not a duration"));
     }
 
     #[test]

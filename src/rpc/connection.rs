@@ -1,8 +1,9 @@
 //! One connection, from its first byte to its end in order.
 
+use super::ending::Ending;
 use super::layer::Calls;
 use super::lingering::{Lingering, linger};
-use super::serve::{Draining, Peer};
+use super::serve::{Draining, Peer, ServeSettings};
 use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http2;
@@ -25,9 +26,17 @@ const FIRST_BYTE_AT_DRAIN_WITHIN: Duration = Duration::from_millis(250);
 /// as one that only means harm. (Without being told, hyper cuts it at 20.)
 const MAX_STREAMS: u32 = 1000;
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
+/// By how much of it an age may be missed either way: connections that began together, after a restart say, are not to end
+/// together.
+const AGE_JITTER: f64 = 0.1;
 
-/// Serves a connection until its peer or the service ends it.
-pub(super) async fn connection(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
+/// Serves a connection until its peer or the service ends it, or its age does.
+pub(super) async fn connection(
+    stream: TcpStream,
+    peer: SocketAddr,
+    calls: Calls<Routes>,
+    settings: ServeSettings,
+) {
     let ending = calls.ending.of_part();
     let calls = Calls {
         ending: ending.clone(),
@@ -36,7 +45,24 @@ pub(super) async fn connection(stream: TcpStream, peer: SocketAddr, calls: Calls
     tokio::select! {
         () = served(stream, peer, calls) => {}
         () = ending.cut.cancelled() => tracing::debug!(%peer, "connection cut"),
+        () = ended_at_its_age(peer, settings, ending.clone()) => {}
     }
+}
+
+/// Ends a connection when it has reached its age, as the service's own end would. Its client comes back over another.
+async fn ended_at_its_age(peer: SocketAddr, settings: ServeSettings, ending: Ending) {
+    let Some(age) = settings.max_connection_age else {
+        return std::future::pending().await;
+    };
+    tokio::time::sleep(jittered(age)).await;
+    tracing::debug!(%peer, "connection has reached its age");
+    let late = || tracing::debug!(%peer, "calls did not finish within the grace period");
+    ending.within(settings.drain_grace, late).await;
+    tracing::debug!(%peer, "connection cut");
+}
+
+fn jittered(age: Duration) -> Duration {
+    age.mul_f64(rand::random_range(1.0 - AGE_JITTER..=1.0 + AGE_JITTER))
 }
 
 async fn served(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
@@ -87,5 +113,25 @@ async fn speaks(stream: &TcpStream, drain: &CancellationToken) -> bool {
     tokio::select! {
         first = first_byte => matches!(first, Ok(Ok(1..))),
         () = too_late => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn connections_that_began_together_do_not_end_together() {
+        let age = Duration::from_secs(100);
+        let ages: HashSet<Duration> = (0..1000).map(|_| jittered(age)).collect();
+        assert!(ages.len() > 990, "only {} ages", ages.len());
+        let range = Duration::from_secs(90)..=Duration::from_secs(110);
+        assert!(ages.iter().all(|age| range.contains(age)), "{ages:?}");
+        let (least, most) = (ages.iter().min(), ages.iter().max());
+        assert!(
+            least < Some(&Duration::from_secs(92)) && most > Some(&Duration::from_secs(108)),
+            "{least:?} to {most:?}"
+        );
     }
 }

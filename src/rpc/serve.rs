@@ -36,6 +36,10 @@ pub(super) struct Draining(pub(super) CancellationToken);
 pub struct ServeSettings {
     /// Bytes of one message.
     pub max_message: usize,
+    /// About when a connection is ended; none lets it last.
+    pub max_connection_age: Option<Duration>,
+    /// How long it may then still be open.
+    pub drain_grace: Duration,
 }
 
 /// Pause after a connection could not be accepted, for want of file descriptors say.
@@ -67,7 +71,7 @@ pub async fn serve(
     };
     let connections = TaskTracker::new();
     accept_until(&ending.drain, listener, |stream, peer| {
-        connections.spawn(connection(stream, peer, calls.clone()));
+        connections.spawn(connection(stream, peer, calls.clone(), settings));
     })
     .await;
     connections.close();

@@ -1,26 +1,38 @@
-//! How connections end with their service, and what its callers see of it.
+//! How a connection ends, at its age or with its service, and what its callers see of it.
 
-use crate::support::answers::{acquired, claimed, completed, replay};
+use crate::support::answers::{acquired, claimed, completed, released, replay};
 use crate::support::failures::told;
 use crate::support::metrics::Scrape;
+use crate::support::raw::{Raw, Sent, half_a_request};
 use crate::support::redis::RedisServer;
-use crate::support::requests::{acquire, claim, complete, proto_duration};
-use crate::support::service::{Coordination, Service, patient};
+use crate::support::requests::{acquire, claim, complete, proto_duration, release};
+use crate::support::service::{Coordination, Service, health, patient};
 use crate::support::{BOUND, eventually};
 use claimlock::config::Settings;
 use claimlock::rpc::proto::AcquireLockRequest;
+use claimlock_client::{Attempt, Client, Request};
 use futures_util::future::join_all;
 use hyper_util::rt::TokioIo;
 use std::error::Error as _;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::transport::{Channel, Endpoint, Error};
 use tonic::{Code, Status, Streaming};
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_health::pb::{HealthCheckRequest, HealthCheckResponse};
+
+/// Far below what the program takes for an age, so that much happens in a short test.
+fn aged(age: Duration) -> Settings {
+    Settings {
+        max_connection_age: Some(age),
+        ..Settings::default()
+    }
+}
 
 async fn watch(channel: &Channel) -> Streaming<HealthCheckResponse> {
     let mut health = HealthClient::new(channel.clone());
@@ -56,11 +68,116 @@ fn is_draining(status: &Status) {
     );
 }
 
+#[tokio::test]
+async fn a_connection_that_reaches_its_age_is_left_for_the_next_and_its_streams_are_told() {
+    let redis = RedisServer::start().await;
+    let service = Service::with(&redis, aged(Duration::from_millis(300))).await;
+    let channel = service.channel().await;
+    // The second one on a connection of its own, to which the channel has moved.
+    for _ in 0..2 {
+        let watched = eventually("a stream over the next connection", async || {
+            let mut health = HealthClient::new(channel.clone());
+            let watched = health.watch(HealthCheckRequest::default()).await;
+            Some(watched.ok()?.into_inner())
+        });
+        is_draining(&end_of(watched.await).await);
+    }
+    service.stop().await.expect("it ends well");
+}
+
+#[tokio::test]
+async fn without_an_age_a_connection_stays() {
+    let redis = RedisServer::start().await;
+    let service = Service::start(&redis).await;
+    let stream = watch(&service.channel().await).await;
+    let ended = tokio::time::timeout(Duration::from_millis(500), end_of(stream)).await;
+    assert!(ended.is_err(), "{ended:?}");
+}
+
+#[tokio::test]
+async fn calls_in_flight_finish_on_a_connection_that_has_reached_its_age() {
+    let redis = RedisServer::start().await;
+    let settings = Settings {
+        store_timeout: BOUND,
+        drain_grace: 10 * BOUND,
+        ..aged(Duration::from_secs(1))
+    };
+    let service = Service::with(&redis, settings).await;
+    let channel = service.channel().await;
+    let stream = watch(&channel).await;
+    redis.stop_process();
+    let call = async { Coordination::new(channel).claim(claim("k", "a")).await };
+    let over = async {
+        is_draining(&end_of(stream).await);
+        redis.resume_process();
+    };
+    let (answer, ()) = tokio::join!(call, over);
+    claimed(answer);
+}
+
 fn waits(name: &str) -> AcquireLockRequest {
     AcquireLockRequest {
         wait: proto_duration(BOUND),
         ..acquire("lock", name)
     }
+}
+
+#[tokio::test]
+async fn a_call_that_waits_is_told_at_the_age_and_its_token_gets_the_lock_over_the_next_connection()
+{
+    let redis = RedisServer::start().await;
+    let service = Service::with(&redis, aged(Duration::from_secs(1))).await;
+    let held = acquire("lock", "holder");
+    acquired(service.coordination().await.acquire_lock(held).await);
+    let mut client = service.coordination().await;
+    let ended = client.acquire_lock(waits("waiter")).await;
+    is_draining(&ended.expect_err("the wait is longer than the connection's age"));
+
+    let next = Service::start(&redis).await;
+    let mut client = next.coordination().await;
+    let waiter = tokio::spawn(async move { client.acquire_lock(waits("waiter")).await });
+    let mut holder = next.coordination().await;
+    released(holder.release_lock(release("lock", "holder")).await);
+    acquired(waiter.await.expect("no panic"));
+}
+
+#[tokio::test]
+async fn a_connection_that_never_closes_is_cut_when_the_grace_period_is_over() {
+    let grace = Duration::from_secs(6);
+    let age = Duration::from_millis(200);
+    let redis = RedisServer::start().await;
+    let settings = Settings {
+        drain_grace: grace,
+        ..aged(age)
+    };
+    let service = Service::with(&redis, settings).await;
+    let began = Instant::now();
+    let mut half = TcpStream::connect(service.grpc).await.expect("it listens");
+    half.write_all(&half_a_request()).await.expect("it reads");
+    // One that would end its request if it could, and hears of it.
+    let raw = Raw::to(&service).await;
+    let asked = async {
+        let asked = raw.call("Claim", &[], Sent::without_end(vec![0]));
+        tokio::time::timeout(BOUND, asked)
+            .await
+            .expect("it hears of it")
+    };
+    let cut = async {
+        let mut said = Vec::new();
+        let ended = tokio::time::timeout(BOUND, half.read_to_end(&mut said)).await;
+        // Closed or reset, which is all the same to a client that does not listen.
+        let _ = ended.expect("it is cut");
+        began.elapsed()
+    };
+    let (status, cut) = tokio::join!(asked, cut);
+    is_draining(&status);
+    eprintln!("cut after {cut:?} of {grace:?}");
+    assert!(cut > grace / 2, "it had no grace: {cut:?}");
+    // All others go on.
+    assert_eq!(
+        health(&service.channel().await, "liveness").await,
+        ServingStatus::Serving
+    );
 }
 
 /// Connects to a service, and counts how often.
@@ -91,6 +208,45 @@ fn was_not_sent(status: &Status) {
     assert!(status.source().is_some(), "the service failed: {status:?}");
     let codes = [Code::Cancelled, Code::Internal, Code::Unavailable];
     assert!(codes.contains(&status.code()), "{status:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answer_is_lost_on_connections_that_reach_their_age_and_the_client_fails_no_call() {
+    const CALLERS: usize = 8;
+    let redis = RedisServer::start().await;
+    let settings = Settings {
+        store_timeout: BOUND,
+        ..aged(Duration::from_millis(20))
+    };
+    let service = Service::with(&redis, settings).await;
+    // Large enough to be on its way for a while.
+    replayed(&redis, "k", 50_000).await;
+    let connected = Arc::default();
+    let channel = counted(service.grpc, &connected).await.expect("it listens");
+    let client = Client::connect_lazily(format!("http://{}", service.grpc)).expect("an endpoint");
+    let end = Instant::now() + Duration::from_secs(3);
+    let callers = (0..CALLERS).map(|number| {
+        let (mut raw, client) = (channel.clone(), client.clone());
+        tokio::spawn(async move {
+            let asked = claim("k", &format!("b{number}"));
+            while Instant::now() < end {
+                match raw.claim(asked.clone()).await {
+                    Ok(answer) => drop(replay(Ok(answer))),
+                    Err(status) => was_not_sent(&status),
+                }
+                let answer = client
+                    .begin(&Request::new("k").operation("POST /v1/charges"))
+                    .await;
+                assert!(matches!(answer, Ok(Attempt::Replay(_))), "{answer:?}");
+            }
+        })
+    });
+    for caller in join_all(callers).await {
+        caller.expect("no call was unknown to its caller");
+    }
+    let connected = connected.load(Ordering::Relaxed);
+    eprintln!("{connected} connections");
+    assert!(connected >= 5, "{connected} connections");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 
 /// Every setting with a default that does not depend on the user, and another valid value.
-const SETTINGS: [(&str, &str, &str); 14] = [
+const SETTINGS: [(&str, &str, &str); 15] = [
     ("grpc-addr", "127.0.0.1:7420", "127.0.0.1:0"),
     ("http-addr", "127.0.0.1:7421", "0.0.0.0:0"),
     ("redis-connections", "4", "64"),
@@ -23,6 +23,7 @@ const SETTINGS: [(&str, &str, &str); 14] = [
     ("max-response-headers", "32KiB", "31KiB"),
     ("drain-delay", "0s", "3s"),
     ("drain-grace", "10s", "1h"),
+    ("max-connection-age", "0s", "1s"),
     ("metrics-tenants", "0", "1000"),
     ("log-format", "text", "json"),
     ("log-level", "info", "warn,claimlock=debug"),
@@ -301,6 +302,7 @@ fn a_wrong_value_is_refused_with_its_name_and_source() {
         ("max-response-headers", "2MiB"),
         ("drain-delay", "1"),
         ("drain-grace", "2h"),
+        ("max-connection-age", "999ms"),
         ("log-format", "xml"),
         ("log-level", "inf0"),
     ] {
