@@ -289,3 +289,148 @@ impl Drop for LeaseStream {
 
 /// As what the log knows messages.
 const CALL: &str = "keep_alive";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::domain::claim::RenewClaim;
+    use crate::domain::duration::{Millis, Retention};
+    use crate::domain::failure::Cause;
+    use crate::domain::lease::Renewal;
+    use crate::domain::name::{ClaimId, IdempotencyKey, Scope, Tenant};
+    use crate::domain::token::ClaimToken;
+    use crate::metrics::TenantLimit;
+    use crate::store::StoreSettings;
+
+    const LEASE: Duration = Duration::from_secs(30);
+
+    /// A stream, on a store that nothing is asked of.
+    fn stream() -> Arc<Stream> {
+        let metrics = Metrics::new("1.2.3", TenantLimit::none());
+        let settings = StoreSettings {
+            connections: 1,
+            timeout: Duration::from_secs(1),
+            memory: Millis::new(600_000),
+            max_retention: Retention::largest(Millis::new(600_000)),
+        };
+        let store = Store::open("unix:///nowhere", settings, metrics.clone()).expect("a URL");
+        Streams::default().open(store, metrics)
+    }
+
+    fn message(key: &str, end_on_close: bool) -> KeepAlive {
+        let renewal = Renewal::Claim(RenewClaim {
+            id: ClaimId {
+                tenant: Tenant::parse("default".to_owned()).expect("a tenant"),
+                scope: Scope::parse(String::new()).expect("a scope"),
+                key: IdempotencyKey::parse(key.to_owned()).expect("a key"),
+            },
+            token: ClaimToken::parse("0123456789abcdef".to_owned()).expect("a token"),
+            lease: None,
+            checkpoint: None,
+        });
+        KeepAlive::Renew {
+            renewal,
+            end_on_close,
+        }
+    }
+
+    fn renewed() -> Result<RenewOutcome, Failure> {
+        Ok(RenewOutcome::Renewed {
+            lease_left: LEASE,
+            fencing_token: 7,
+        })
+    }
+
+    fn away() -> Result<RenewOutcome, Failure> {
+        Err(Failure::StoreUnavailable {
+            retry_after: LEASE,
+            cause: Cause::new("away"),
+        })
+    }
+
+    fn lost(reason: LossReason) -> Result<RenewOutcome, Failure> {
+        Ok(RenewOutcome::Lost(reason))
+    }
+
+    impl Stream {
+        fn on_it(&self) -> usize {
+            self.table().leases.len()
+        }
+    }
+
+    #[tokio::test]
+    async fn each_message_is_stamped_later_than_the_one_before() {
+        let stream = stream();
+        let stamps = [(); 100].map(|()| stream.comes_in(&message("k", false)).1.stamp);
+        assert!(stamps.is_sorted_by(|a, b| a < b), "{stamps:?}");
+    }
+
+    #[tokio::test]
+    async fn a_renewal_that_is_answered_after_its_loss_was_told_is_told_to_be_lost() {
+        let stream = stream();
+        let (name, before) = stream.comes_in(&message("k", true));
+        stream.is_lost(&name, LossReason::Forced);
+        // Told once, however often it is heard.
+        stream.is_lost(&name, LossReason::TakenOver);
+        assert_eq!(stream.table().to_tell.len(), 1);
+        let told = stream.is_answered(&name, before.stamp, renewed());
+        assert_eq!(
+            told.expect("it is answered"),
+            RenewOutcome::Lost(LossReason::Forced)
+        );
+        // What is asked since, the store knows better: a takeover may have been undone.
+        let (_, after) = stream.comes_in(&message("k", false));
+        let told = stream.is_answered(&name, after.stamp, renewed());
+        assert!(matches!(told, Ok(RenewOutcome::Renewed { .. })), "{told:?}");
+        assert!(stream.table().leases[&name].lost.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_was_lost_or_never_was_is_on_the_stream_no_more() {
+        let stream = stream();
+        let (name, first) = stream.comes_in(&message("k", false));
+        let (_, second) = stream.comes_in(&message("k", false));
+        // The first says nothing of what was asked since.
+        let _ = stream.is_answered(&name, first.stamp, lost(LossReason::NotFound));
+        assert_eq!(stream.on_it(), 1);
+        let _ = stream.is_answered(&name, second.stamp, lost(LossReason::NotFound));
+        assert_eq!(stream.on_it(), 0);
+
+        let (name, unheard) = stream.comes_in(&message("k", false));
+        let _ = stream.is_answered(&name, unheard.stamp, away());
+        assert_eq!(stream.on_it(), 0, "nobody knows whether it is on it");
+        let (name, heard) = stream.comes_in(&message("k", false));
+        let _ = stream.is_answered(&name, heard.stamp, renewed());
+        let (_, unheard) = stream.comes_in(&message("k", false));
+        let _ = stream.is_answered(&name, unheard.stamp, away());
+        assert_eq!(stream.on_it(), 1, "it was");
+    }
+
+    #[tokio::test]
+    async fn a_detached_lease_is_not_put_back_by_an_answer_to_what_was_asked_before() {
+        let stream = stream();
+        let (name, renewal) = stream.comes_in(&message("k", true));
+        stream.comes_in(&KeepAlive::Detach(name.clone()));
+        let _ = stream.is_answered(&name, renewal.stamp, renewed());
+        assert_eq!(stream.on_it(), 0);
+        // And it is to end with the stream no more.
+        let (_, again) = stream.comes_in(&message("k", false));
+        let _ = stream.is_answered(&name, again.stamp, renewed());
+        assert!(!stream.table().leases[&name].end_on_close);
+    }
+
+    #[tokio::test]
+    async fn a_lease_that_ended_long_ago_is_forgotten() {
+        let stream = stream();
+        for key in ["a", "b"] {
+            let (name, asked) = stream.comes_in(&message(key, true));
+            let _ = stream.is_answered(&name, asked.stamp, renewed());
+        }
+        stream.comes_in(&message("under way", true));
+        let over = Instant::now() + LEASE;
+        stream.table().forget_old(over + FORGET_AFTER / 2);
+        assert_eq!(stream.on_it(), 3);
+        stream.table().forget_old(over + FORGET_AFTER * 2);
+        assert_eq!(stream.on_it(), 1);
+    }
+}

@@ -69,7 +69,10 @@ struct Conversation {
 
 impl Conversation {
     async fn hold(mut self, mut messages: Streaming<KeepAliveRequest>, drain: CancellationToken) {
-        self.leases.ready(Instant::now() + self.timeout).await;
+        tokio::select! {
+            () = self.leases.ready(Instant::now() + self.timeout) => {}
+            () = drain.cancelled() => {}
+        }
         let end = self.take_messages(&mut messages, &drain).await;
         while self.in_flight.next().await.is_some() {}
         let Self {
