@@ -483,10 +483,12 @@ pub struct KeepAliveRequest {
     #[prost(message, optional, tag = "3")]
     pub lease: ::core::option::Option<::prost_types::Duration>,
     /// When this stream ends, for whatever reason but a draining server, the lease ends with it: the
-    /// lock passes on after its lock_delay, the claim as on_lease_over says.
+    /// lock passes on after its lock_delay, the claim as on_lease_over says. Said once, it holds until
+    /// the lease is detached, or renewed by another stream: a lease belongs to the last that did.
     #[prost(bool, tag = "4")]
     pub end_on_close: bool,
-    /// Takes the lease off this stream and leaves it standing.
+    /// Takes the lease off this stream and leaves it standing; the answer tells what is left of it.
+    /// Not together with end_on_close.
     #[prost(bool, tag = "5")]
     pub detach: bool,
 }
@@ -528,6 +530,8 @@ pub struct KeepAliveResponse {
     /// That of the request answered; 0 where the server speaks of its own accord.
     #[prost(int64, tag = "1")]
     pub request_id: i64,
+    /// As in the request, unless that was malformed. Where the server speaks of its own accord the
+    /// tenant is always named.
     #[prost(message, optional, tag = "2")]
     pub lease_ref: ::core::option::Option<LeaseRef>,
     #[prost(oneof = "keep_alive_response::Outcome", tags = "3, 4, 5, 6, 7")]
@@ -539,6 +543,7 @@ pub mod keep_alive_response {
     pub enum Outcome {
         #[prost(message, tag = "3")]
         Renewed(super::Renewed),
+        /// Final, whatever comes later of renewals that were sent before.
         #[prost(message, tag = "4")]
         Lost(super::Lost),
         /// The store could not be asked. The lease may still stand: ask again, and stop the work when
