@@ -5,6 +5,7 @@ mod drain;
 mod messages;
 mod pushes;
 mod renewals;
+mod seen;
 mod strange;
 
 use crate::support::answers::{acquired, claimed};

@@ -8,8 +8,10 @@ use prost_types::field_descriptor_proto::Type;
 use prost_types::{DescriptorProto, FileDescriptorProto};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Calls that are answered UNIMPLEMENTED, whatever they are sent.
-const NOT_SERVED_YET: [&str; 2] = ["KeepAlive", "Pipeline"];
+/// Answered UNIMPLEMENTED, whatever it is sent.
+const NOT_SERVED_YET: [&str; 1] = ["Pipeline"];
+/// The messages of a stream get an error each and no status: `keep_alive::messages` has their cases.
+const STREAMS: [&str; 1] = ["KeepAlive"];
 
 struct Contract {
     files: Vec<FileDescriptorProto>,
@@ -110,6 +112,7 @@ async fn every_field_of_the_contract_has_a_case() {
         match covered.remove(method.as_str()) {
             Some(fields) => contract.compare(method, &fields, &mut wrong),
             None if NOT_SERVED_YET.contains(&method.as_str()) => {}
+            None if STREAMS.contains(&method.as_str()) => {}
             None => wrong.push(format!("{method}: no table")),
         }
     }

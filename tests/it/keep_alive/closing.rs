@@ -9,6 +9,10 @@ use crate::support::requests::{millis, proto_duration};
 use crate::support::stream::{detach, keep};
 use claimlock::rpc::proto::claim_response::Outcome as ClaimOutcome;
 use claimlock::rpc::proto::{KeepAliveRequest, LossReason};
+use std::io::Write as _;
+use std::process::Stdio;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::Command;
 
 /// How a client's stream comes to its end.
 #[derive(Clone, Copy, Debug)]
@@ -60,6 +64,59 @@ async fn a_lock_whose_client_is_killed_is_free_at_once() {
         };
         assert_eq!(lost.reason(), LossReason::TakenOver);
     }
+    world.finish().await;
+}
+
+/// A client in a process of its own: keeps a lock as it is told on its input, says so, and stays.
+#[tokio::test]
+#[ignore = "is the process that another test starts and kills"]
+async fn is_a_client_that_keeps_a_lock() {
+    let mut told = String::new();
+    std::io::stdin().read_line(&mut told).expect("a line");
+    let Some((address, resource)) = told.trim_end().split_once(' ') else {
+        return;
+    };
+    let client = coordination(address.parse().expect("an address")).await;
+    let mut stream = Stream::open(&client).await;
+    kept_until_close(&mut stream, &lock_ref(resource, "a")).await;
+    writeln!(std::io::stdout(), "{KEPT}").expect("somebody reads");
+    std::future::pending::<()>().await;
+}
+
+const KEPT: &str = "keeps the lock";
+
+#[tokio::test]
+async fn a_lock_is_free_at_once_when_the_process_that_kept_it_is_killed() {
+    let world = World::start().await;
+    world.hold_lock("r", "a").await;
+    let test = "keep_alive::closing::is_a_client_that_keeps_a_lock";
+    let mut process = Command::new(std::env::current_exe().expect("the test's own file"))
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let mut stdin = process.stdin.take().expect("it is piped");
+    let told = format!("{} r\n", world.service.grpc);
+    stdin.write_all(told.as_bytes()).await.expect("it reads");
+    let stdout = process.stdout.take().expect("it is piped");
+    let mut lines = BufReader::new(stdout).lines();
+    let keeps = async {
+        while let Some(line) = lines.next_line().await.expect("it prints UTF-8") {
+            if line.contains(KEPT) {
+                return;
+            }
+        }
+        panic!("the client ended");
+    };
+    let keeps = tokio::time::timeout(crate::support::BOUND, keeps).await;
+    keeps.expect("the client keeps the lock");
+    world.stays_held("r").await;
+    process.kill().await.expect("our own child can be killed");
+    let free_after = world.time_until_free("r", "b").await;
+    eprintln!("free {free_after:?} after SIGKILL");
+    assert!(free_after < SOON, "{free_after:?}");
     world.finish().await;
 }
 

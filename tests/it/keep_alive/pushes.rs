@@ -192,6 +192,52 @@ async fn a_loss_that_is_told_unasked_is_counted_as_one_that_was_told() {
 }
 
 #[tokio::test]
+async fn losses_are_told_again_once_a_broken_subscription_is_back() {
+    let world = World::start().await;
+    let mut redis = world.redis.connect().await;
+    let mut stream = world.stream().await;
+    let lease = world.hold_lock("unheard", "a").await;
+    stream.ask(keep(&lease)).await.renewed();
+    redis::cmd("CLIENT")
+        .arg(&["KILL", "TYPE", "pubsub"])
+        .exec_async(&mut redis)
+        .await
+        .expect("CLIENT KILL is answered");
+    // Whether or not this one is heard, the next renewal tells.
+    let mut admin = world.admin.clone();
+    admin
+        .force_release_lock(force_release("unheard"))
+        .await
+        .expect("an answer");
+    let request_id = stream.send(keep(&lease)).await;
+    let mut answer = stream.next().await;
+    if answer.request_id == 0 {
+        answer = stream.next().await;
+    }
+    assert_eq!(answer.request_id, request_id);
+    let lost = answer.outcome.expect("an outcome").lost();
+    assert_eq!(lost, LossReason::Forced);
+
+    eventually("both services to listen again", async || {
+        let channels: Vec<String> = redis::cmd("PUBSUB")
+            .arg(&["CHANNELS", "cl:w:*"])
+            .query_async(&mut redis)
+            .await
+            .expect("PUBSUB is answered");
+        (channels.len() == 2).then_some(())
+    })
+    .await;
+    let lease = world.hold_lock("heard", "a").await;
+    stream.ask(keep(&lease)).await.renewed();
+    admin
+        .force_release_lock(force_release("heard"))
+        .await
+        .expect("an answer");
+    assert_eq!(stream.next_lost().await, (lease, LossReason::Forced));
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_tenant_that_was_left_to_the_service_is_named_where_it_speaks_unasked() {
     let world = World::start().await;
     let named = world.hold_lock("r", "a").await;
