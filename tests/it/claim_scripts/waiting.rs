@@ -1,8 +1,7 @@
 //! `watch_claim.lua`, and what the other scripts tell the services where somebody waits for a claim in flight to end.
 
 use super::*;
-use futures_util::StreamExt as _;
-use redis::aio::PubSub;
+use crate::support::channel::Channel;
 use std::time::Duration;
 
 const SERVICE: &str = "service1";
@@ -11,37 +10,14 @@ const ANOTHER: &str = "service2";
 /// For how long a service is told.
 const TOLD_FOR: Duration = Duration::from_secs(8);
 
-/// Hears what scripts tell services.
-struct Ear(PubSub);
-
-impl Ear {
-    async fn on(scripts: &Scripts) -> Self {
-        let client = redis::Client::open(scripts.redis.server.url()).expect("a test's own URL");
-        let mut listening = client.get_async_pubsub().await.expect("it can listen");
-        let subscribed = listening.psubscribe("cl:w:*").await;
-        subscribed.expect("it can listen to all");
-        Self(listening)
-    }
-
-    /// What was told since it was asked last, as `service: words`.
-    async fn told(&mut self, scripts: &Scripts) -> Vec<String> {
-        let mut publish = redis::cmd("PUBLISH");
-        publish.arg("cl:w:test").arg("asked");
-        let mut connection = scripts.redis.connection();
-        let asked = publish.exec_async(&mut connection).await;
-        asked.expect("it can tell itself");
-        let mut told = Vec::new();
-        let mut messages = self.0.on_message();
-        loop {
-            let message = messages.next().await.expect("the connection stands");
-            let words: String = message.get_payload().expect("text");
-            if words == "asked" {
-                return told;
-            }
-            let service = message.get_channel_name().trim_start_matches("cl:w:");
-            told.push(format!("{service}: {words}"));
-        }
-    }
+/// What services were told since this was asked last, as `service: words`.
+async fn told(channel: &mut Channel, scripts: &Scripts) -> Vec<String> {
+    let told = channel.told(scripts.redis.connection()).await;
+    let words = told.into_iter().map(|told| {
+        let words = String::from_utf8(told.message).expect("text");
+        format!("{}: {words}", told.service)
+    });
+    words.collect()
 }
 
 async fn waits(scripts: &mut Scripts, name: &str, token: &'static str, service: &'static str) {
@@ -91,25 +67,35 @@ async fn watch_claim_returns_all_that_its_header_documents() {
 async fn whatever_ends_a_claim_in_flight_tells_each_service_where_somebody_waits_and_does_so_once()
 {
     let mut scripts = claim_scripts().await;
-    let mut ear = Ear::on(&scripts).await;
+    let mut channel = Channel::listen(&scripts.redis.server).await;
     let undo = arguments(["a", "nonce"]);
-    let ends: [(&str, &str, Vec<String>); 4] = [
+    let with_its_stream = arguments(["a", "s.1", &LARGEST_RETENTION.to_string()]);
+    let ends: [(&str, &str, Vec<String>); 5] = [
         ("completed", "complete", completion("a", "done")),
         ("abandoned", "abandon", abandonment("a", "NONE")),
         ("given-up", "abandon", abandonment("a", "UNKNOWN")),
         ("undone", "undo_claim", undo),
+        ("ended-with-its-stream", "end_claim", with_its_stream),
     ];
     for (name, script, arguments) in &ends {
         granted(&mut scripts, name, Claim::by("a")).await;
+        if *script == "end_claim" {
+            let renewal = renewal_by("s.1", 1, "a");
+            scripts.run("renew_claim", name, &renewal).await;
+        }
         waits(&mut scripts, name, "b", SERVICE).await;
         waits(&mut scripts, name, "c", SERVICE).await;
         is_watched(&mut scripts, name, ANOTHER).await;
-        assert_eq!(ear.told(&scripts).await, [""; 0], "{name}: nothing yet");
+        assert_eq!(
+            told(&mut channel, &scripts).await,
+            [""; 0],
+            "{name}: nothing yet"
+        );
         for _ in 0..2 {
             scripts.run(script, name, arguments).await;
         }
         let of_both = [SERVICE, ANOTHER].map(|service| format!("{service}: ended {{{name}}}"));
-        assert_eq!(ear.told(&scripts).await, of_both, "{name}");
+        assert_eq!(told(&mut channel, &scripts).await, of_both, "{name}");
     }
     for how in ["complete", "forget"] {
         let fence = granted(&mut scripts, how, Claim::by("a")).await;
@@ -120,8 +106,8 @@ async fn whatever_ends_a_claim_in_flight_tells_each_service_where_somebody_waits
             let resolution = resolution(fence, how);
             scripts.run("resolve_claim", how, &resolution).await;
         }
-        let told = format!("{SERVICE}: ended {{{how}}}");
-        assert_eq!(ear.told(&scripts).await, [told]);
+        let of_its_end = format!("{SERVICE}: ended {{{how}}}");
+        assert_eq!(told(&mut channel, &scripts).await, [of_its_end]);
     }
     assert!(scripts.redis.server.keys_without_expiry().await.is_empty());
 }
@@ -129,15 +115,15 @@ async fn whatever_ends_a_claim_in_flight_tells_each_service_where_somebody_waits
 #[tokio::test]
 async fn who_waits_is_known_through_takeovers_and_their_undo() {
     let mut scripts = claim_scripts().await;
-    let mut ear = Ear::on(&scripts).await;
-    let told = [format!("{SERVICE}: ended {{k}}")];
+    let mut channel = Channel::listen(&scripts.redis.server).await;
+    let of_its_end = [format!("{SERVICE}: ended {{k}}")];
     granted(&mut scripts, "k", Claim::by("a")).await;
     scripts.redis.pass(Duration::from_secs(59));
     waits(&mut scripts, "k", "b", SERVICE).await;
     scripts.redis.pass(Duration::from_secs(1));
     granted(&mut scripts, "k", Claim::by("c")).await;
     scripts.run("abandon", "k", &abandonment("c", "NONE")).await;
-    assert_eq!(ear.told(&scripts).await, told);
+    assert_eq!(told(&mut channel, &scripts).await, of_its_end);
 
     let taken_over = Claim {
         nonce: "undone",
@@ -150,28 +136,28 @@ async fn who_waits_is_known_through_takeovers_and_their_undo() {
         scripts.run("undo_claim", "k", &undo).await.row(),
         ["undone"]
     );
-    assert_eq!(ear.told(&scripts).await, told);
+    assert_eq!(told(&mut channel, &scripts).await, of_its_end);
     // It is told, not brought back with the record.
     granted(&mut scripts, "k", Claim::by("e")).await;
     scripts.run("abandon", "k", &abandonment("e", "NONE")).await;
-    assert_eq!(ear.told(&scripts).await, [""; 0]);
+    assert_eq!(told(&mut channel, &scripts).await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_token_that_is_given_up_while_it_waits_is_told_to_where_it_may_wait() {
     let mut scripts = claim_scripts().await;
-    let mut ear = Ear::on(&scripts).await;
+    let mut channel = Channel::listen(&scripts.redis.server).await;
     granted(&mut scripts, "k", Claim::by("a")).await;
     waits(&mut scripts, "k", "b", SERVICE).await;
     scripts.run("abandon", "k", &abandonment("b", "NONE")).await;
     assert_eq!(
-        ear.told(&scripts).await,
+        told(&mut channel, &scripts).await,
         [format!("{SERVICE}: spent {{k}} b")]
     );
     // Somebody else may wait there.
     scripts.run("complete", "k", &completion("a", "done")).await;
     assert_eq!(
-        ear.told(&scripts).await,
+        told(&mut channel, &scripts).await,
         [format!("{SERVICE}: ended {{k}}")]
     );
 }
@@ -195,14 +181,14 @@ async fn those_that_wait_write_the_record_only_now_and_then() {
 #[tokio::test]
 async fn a_service_that_says_no_more_that_somebody_waits_is_forgotten() {
     let mut scripts = claim_scripts().await;
-    let mut ear = Ear::on(&scripts).await;
+    let mut channel = Channel::listen(&scripts.redis.server).await;
     granted(&mut scripts, "k", Claim::by("a")).await;
     waits(&mut scripts, "k", "b", SERVICE).await;
     scripts.redis.pass(TOLD_FOR);
     waits(&mut scripts, "k", "c", ANOTHER).await;
     scripts.run("complete", "k", &completion("a", "done")).await;
     assert_eq!(
-        ear.told(&scripts).await,
+        told(&mut channel, &scripts).await,
         [format!("{ANOTHER}: ended {{k}}")]
     );
 }
@@ -229,7 +215,7 @@ const FIELDS_BEFORE: usize = 31;
 #[tokio::test]
 async fn a_record_from_before_anybody_could_wait_is_waited_for_and_completed() {
     let mut scripts = claim_scripts().await;
-    let mut ear = Ear::on(&scripts).await;
+    let mut channel = Channel::listen(&scripts.redis.server).await;
     granted(&mut scripts, "k", Claim::by("a")).await;
     let cut = format!(
         "local r = cmsgpack.unpack(redis.call('GET', KEYS[1])) \
@@ -247,7 +233,7 @@ async fn a_record_from_before_anybody_could_wait_is_waited_for_and_completed() {
     assert_eq!(renewed.kind, "renewed");
     scripts.run("complete", "k", &completion("a", "done")).await;
     assert_eq!(
-        ear.told(&scripts).await,
+        told(&mut channel, &scripts).await,
         [format!("{SERVICE}: ended {{k}}")]
     );
     let replay = scripts.run("claim", "k", &Claim::by("b").arguments()).await;

@@ -24,9 +24,10 @@ use tonic::{Code, Request};
 
 /// Longer than any test takes.
 const LONG: Duration = Duration::from_secs(60);
-/// A call that waits is answered within this when it is woken; far more than it takes, and less than the time between two
-/// looks of its service's.
-const SOON: Duration = Duration::from_millis(500);
+/// A call that waits is answered within this, even where a wake-up is lost and the machine is busy.
+const SOON: Duration = Duration::from_secs(3);
+/// And mostly within this when it is woken: far more than it takes, and less than the time between two looks of its service's.
+const AT_ONCE: Duration = Duration::from_millis(500);
 
 /// Two services on one Redis, with a connection to each.
 struct Desk {
@@ -108,18 +109,22 @@ async fn ended(waiting: Waiting) -> (Answer<ClaimResponse>, Instant) {
     waiting.await.expect("no panic")
 }
 
-/// What it came to, within a moment from `since`.
-async fn soon(waiting: Waiting, since: Instant) -> Answer<ClaimResponse> {
+/// What it came to, and how long that took from `since`.
+async fn timed(waiting: Waiting, since: Instant) -> (Answer<ClaimResponse>, Duration) {
     let (answer, at) = ended(waiting).await;
     let took = at.saturating_duration_since(since);
     assert!(took < SOON, "answered after {took:?}: {answer:?}");
-    answer
+    (answer, took)
+}
+
+async fn soon(waiting: Waiting, since: Instant) -> Answer<ClaimResponse> {
+    timed(waiting, since).await.0
 }
 
 #[tokio::test]
 async fn a_call_that_waits_gets_the_result_as_soon_as_there_is_one() {
     let mut desk = Desk::start().await;
-    // Were they woken by looks alone, not all of them would be in time.
+    let mut times = Vec::new();
     for number in 0..8 {
         let key = number.to_string();
         claimed(desk.one.claim(claim(&key, "a")).await);
@@ -129,10 +134,15 @@ async fn a_call_that_waits_gets_the_result_as_soon_as_there_is_one() {
         completed(desk.one.complete(complete(&key, "a", key.as_bytes())).await);
         let since = Instant::now();
         for waiting in [there, here] {
-            let told = replay(soon(waiting, since).await);
-            assert_eq!(told.response, Some(response(key.as_bytes())));
+            let (answer, took) = timed(waiting, since).await;
+            assert_eq!(replay(answer).response, Some(response(key.as_bytes())));
+            times.push(took);
         }
     }
+    // Were they woken by looks alone, about half of them would take longer.
+    times.sort_unstable();
+    eprintln!("answered after {times:?}");
+    assert!(times[12] < AT_ONCE, "{times:?}");
     desk.ends().await;
 }
 
@@ -171,11 +181,15 @@ async fn a_call_that_waits_gets_the_claim_as_soon_as_it_is_abandoned() {
 #[tokio::test]
 async fn a_call_that_waits_is_answered_when_the_lease_is_over() {
     let mut desk = Desk::start().await;
-    for policy in [LeaseOverPolicy::TakeOver, LeaseOverPolicy::MarkUncertain] {
-        let key = format!("{policy:?}");
+    // Its service looks a moment before that, and would be far too late the next time.
+    let lease = Duration::from_millis(1050);
+    let mut quickest = SOON;
+    let policies = [LeaseOverPolicy::TakeOver, LeaseOverPolicy::MarkUncertain];
+    for (number, policy) in policies.into_iter().cycle().take(4).enumerate() {
+        let key = number.to_string();
         let sent = Instant::now();
         let first = ClaimRequest {
-            lease: millis(1300),
+            lease: proto_duration(lease),
             on_lease_over: policy.into(),
             ..claim(&key, "a")
         };
@@ -183,10 +197,10 @@ async fn a_call_that_waits_is_answered_when_the_lease_is_over() {
         let granted = Instant::now();
         let waiting = start(&desk.other, waiting_claim(&key, "b"));
         let (answer, at) = ended(waiting).await;
-        let lease = Duration::from_millis(1300);
         assert!(at >= sent + lease, "before the lease was over: {answer:?}");
         let late = at.saturating_duration_since(granted + lease);
         assert!(late < SOON, "{late:?} after the end of the lease");
+        quickest = quickest.min(late);
         match answer.expect("an answer").into_inner().outcome {
             Some(Outcome::Claimed(grant)) if policy == LeaseOverPolicy::TakeOver => {
                 assert_eq!((grant.attempt, grant.taken_over), (2, true));
@@ -195,6 +209,8 @@ async fn a_call_that_waits_is_answered_when_the_lease_is_over() {
             other => panic!("{policy:?}: {other:?}"),
         }
     }
+    eprintln!("at best {quickest:?} after the end of the lease");
+    assert!(quickest < AT_ONCE, "{quickest:?}");
     desk.ends().await;
 }
 
