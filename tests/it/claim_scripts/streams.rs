@@ -1,7 +1,7 @@
 //! The lease on a claim belongs to the stream that asked for it last.
 
 use super::*;
-use crate::support::channel::Channel;
+use crate::support::stream::Heard;
 use std::time::Duration;
 
 async fn renewed_by(scripts: &mut Scripts, stream: &str, stamp: i64, token: &str) {
@@ -144,7 +144,7 @@ async fn a_claim_belongs_to_the_stream_that_asked_last_until_that_takes_it_off()
 #[tokio::test]
 async fn the_stream_of_a_claim_is_told_when_it_is_taken_over_or_resolved() {
     let mut scripts = claim_scripts().await;
-    let mut channel = Channel::of("s", &scripts.redis.server).await;
+    let mut heard = Heard::by("s", &scripts).await;
     let lost =
         |stream: u32, token: &str, reason: &str| [format!("lost {stream} {{k}} {token} {reason}")];
     let brief = |token| Claim {
@@ -155,25 +155,25 @@ async fn the_stream_of_a_claim_is_told_when_it_is_taken_over_or_resolved() {
     renewed_by(&mut scripts, "s.7", 1, "a").await;
     scripts.redis.pass(Duration::from_secs(60));
     granted(&mut scripts, "k", brief("b")).await;
-    assert_eq!(channel.heard().await, lost(7, "a", "TAKEN_OVER"));
+    assert_eq!(heard.so_far().await, lost(7, "a", "TAKEN_OVER"));
 
     renewed_by(&mut scripts, "s.8", 1, "b").await;
     // Past its retention the key is absent, but its holder is to be told.
     scripts.redis.pass(Duration::from_secs(66));
     let fence = granted(&mut scripts, "k", Claim::by("c")).await;
-    assert_eq!(channel.heard().await, lost(8, "b", "TAKEN_OVER"));
+    assert_eq!(heard.so_far().await, lost(8, "b", "TAKEN_OVER"));
 
     renewed_by(&mut scripts, "s.9", 1, "c").await;
     scripts.redis.pass(Duration::from_secs(61));
     let resolution = resolution(fence, "complete");
     scripts.run("resolve_claim", "k", &resolution).await;
-    assert_eq!(channel.heard().await, lost(9, "c", "FORCED"));
+    assert_eq!(heard.so_far().await, lost(9, "c", "FORCED"));
 }
 
 #[tokio::test]
 async fn nobody_is_told_of_what_the_holder_of_a_claim_does_itself() {
     let mut scripts = claim_scripts().await;
-    let mut channel = Channel::of("s", &scripts.redis.server).await;
+    let mut heard = Heard::by("s", &scripts).await;
     granted(&mut scripts, "k", Claim::by("a")).await;
     renewed_by(&mut scripts, "s.1", 1, "a").await;
     let nothing_done = abandonment("a", "NONE");
@@ -193,7 +193,7 @@ async fn nobody_is_told_of_what_the_holder_of_a_claim_does_itself() {
     detached(&mut scripts, "s.1", 2, "d").await;
     scripts.redis.pass(Duration::from_secs(61));
     granted(&mut scripts, "k", Claim::by("e")).await;
-    assert_eq!(channel.heard().await, [""; 0]);
+    assert_eq!(heard.so_far().await, [""; 0]);
 }
 
 #[tokio::test]

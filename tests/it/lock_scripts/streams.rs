@@ -1,7 +1,7 @@
 //! The lease on a lock belongs to the stream that asked for it last.
 
 use super::*;
-use crate::support::channel::Channel;
+use crate::support::stream::Heard;
 
 const DETACH: &str = "detach_lock";
 const END: &str = "end_lock";
@@ -168,7 +168,7 @@ async fn an_ended_lease_leaves_its_lock_delay_and_hold_at_least_behind() {
 #[tokio::test]
 async fn whoever_waits_is_woken_when_a_lease_ends_with_its_stream() {
     let mut scripts = lock_scripts().await;
-    let mut channel = Channel::of("waiting", &scripts.redis.server).await;
+    let mut heard = Heard::by("waiting", &scripts).await;
     scripts.granted(&ask("a")).await;
     scripts.renew_by("s.1", 1, "a").await;
     let waiter = Ask {
@@ -177,29 +177,29 @@ async fn whoever_waits_is_woken_when_a_lease_ends_with_its_stream() {
         ..ask("b")
     };
     assert_eq!(scripts.acquire(&waiter).await.answer(), "queued");
-    assert_eq!(channel.heard().await, [""; 0]);
+    assert_eq!(heard.so_far().await, [""; 0]);
     assert_eq!(scripts.end("s.1", "a").await, "ended");
-    assert_eq!(channel.heard().await, [format!("turn {KEY} b 0")]);
+    assert_eq!(heard.so_far().await, [format!("turn {KEY} b 0")]);
     scripts.granted(&waiter).await;
 }
 
 #[tokio::test]
 async fn the_stream_of_a_lease_is_told_once_when_it_is_taken_over_or_taken_away() {
     let mut scripts = lock_scripts().await;
-    let mut channel = Channel::of("s", &scripts.redis.server).await;
+    let mut heard = Heard::by("s", &scripts).await;
     scripts.left_behind(&ask("on-no-stream")).await;
     scripts.granted(&ask("a")).await;
-    assert_eq!(channel.heard().await, [""; 0]);
+    assert_eq!(heard.so_far().await, [""; 0]);
 
     scripts.renew_by("s.7", 1, "a").await;
     scripts.redis.pass(Duration::from_secs(101));
-    assert_eq!(channel.heard().await, [""; 0], "nobody took it yet");
+    assert_eq!(heard.so_far().await, [""; 0], "nobody took it yet");
     scripts.granted(&ask("b")).await;
-    assert_eq!(channel.heard().await, [lost(7, "a", "TAKEN_OVER")]);
+    assert_eq!(heard.so_far().await, [lost(7, "a", "TAKEN_OVER")]);
 
     scripts.renew_by("s.8", 1, "b").await;
     scripts.call(FORCE, &["0", "0", "0"]).await;
-    assert_eq!(channel.heard().await, [lost(8, "b", "FORCED")]);
+    assert_eq!(heard.so_far().await, [lost(8, "b", "FORCED")]);
 
     // What the holder itself does, and what becomes of a lease that is on the stream no more.
     scripts.granted(&ask("c")).await;
@@ -209,13 +209,13 @@ async fn the_stream_of_a_lease_is_told_once_when_it_is_taken_over_or_taken_away(
     scripts.renew_by("s.7", 1, "d").await;
     scripts.detach("s.7", 2, "d").await;
     scripts.call(FORCE, &["0", "0", "0"]).await;
-    assert_eq!(channel.heard().await, [""; 0]);
+    assert_eq!(heard.so_far().await, [""; 0]);
 }
 
 #[tokio::test]
 async fn a_stream_is_told_of_a_lease_that_ended_while_others_share_the_lock() {
     let mut scripts = lock_scripts().await;
-    let mut channel = Channel::of("s", &scripts.redis.server).await;
+    let mut heard = Heard::by("s", &scripts).await;
     let long = Ask {
         lease: 900_000,
         ..shared("long")
@@ -233,12 +233,12 @@ async fn a_stream_is_told_of_a_lease_that_ended_while_others_share_the_lock() {
     scripts.redis.pass(Duration::from_secs(101));
     // The lease of the one is over for good, that of the other counts on; nobody was granted the lock.
     assert_eq!(scripts.acquire(&ask("x")).await.answer(), "held");
-    assert_eq!(channel.heard().await, [lost(1, "a", "LEASE_OVER")]);
+    assert_eq!(heard.so_far().await, [lost(1, "a", "LEASE_OVER")]);
     scripts.granted(&shared("y")).await;
-    assert_eq!(channel.heard().await, [lost(1, "b", "TAKEN_OVER")]);
+    assert_eq!(heard.so_far().await, [lost(1, "b", "TAKEN_OVER")]);
     scripts.redis.pass(Duration::from_secs(51));
     scripts.granted(&shared("z")).await;
-    assert_eq!(channel.heard().await, [""; 0], "each is told once");
+    assert_eq!(heard.so_far().await, [""; 0], "each is told once");
 }
 
 #[tokio::test]

@@ -1,55 +1,54 @@
-//! What scripts tell a service, heard in its place.
+//! What scripts tell services, heard on a connection of a test's own.
 
+use super::BOUND;
 use super::redis::RedisServer;
-use futures_util::StreamExt as _;
-use redis::aio::{MultiplexedConnection, PubSub};
+use futures_util::StreamExt;
+use redis::aio::{MultiplexedConnection, PubSubStream};
 
-/// Listens to one service's channel.
-pub struct Channel {
-    name: String,
-    messages: PubSub,
-    speaker: MultiplexedConnection,
+const START: &str = "cl:w:";
+/// No script names a service like this.
+const END: &str = "end of what a test looks at";
+
+/// Hears what is told to any service from its start on.
+pub struct Channel(PubSubStream);
+
+/// A message: for which service, and its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    pub service: String,
+    pub message: Vec<u8>,
 }
 
-/// Marks how far the messages are to be read.
-const SO_FAR: &str = "so far";
-
 impl Channel {
-    pub async fn of(service: &str, redis: &RedisServer) -> Self {
-        let name = format!("cl:w:{service}");
-        let client = redis::Client::open(redis.url()).expect("a test's own URL");
-        let mut messages = client
-            .get_async_pubsub()
-            .await
-            .expect("the server takes connections");
-        messages
-            .subscribe(&name)
-            .await
-            .expect("SUBSCRIBE is answered");
-        Self {
-            name,
-            messages,
-            speaker: redis.connect().await,
-        }
+    pub async fn listen(server: &RedisServer) -> Self {
+        let client = redis::Client::open(server.url()).expect("a test's own URL");
+        let mut connection = client.get_async_pubsub().await.expect("it is taken");
+        let subscribed = connection.psubscribe(format!("{START}*")).await;
+        subscribed.expect("anybody may listen");
+        Self(connection.into_on_message())
     }
 
-    /// What was told since the last look.
-    pub async fn heard(&mut self) -> Vec<String> {
-        redis::cmd("PUBLISH")
-            .arg(&self.name)
-            .arg(SO_FAR)
-            .exec_async(&mut self.speaker)
+    /// What scripts on this connection told since they were asked for last.
+    pub async fn told(&mut self, mut connection: MultiplexedConnection) -> Vec<Told> {
+        let () = redis::cmd("PUBLISH")
+            .arg(format!("{START}{END}"))
+            .arg("")
+            .query_async(&mut connection)
             .await
-            .expect("PUBLISH is answered");
-        let mut heard = Vec::new();
-        let mut messages = self.messages.on_message();
+            .expect("anybody may publish");
+        let mut told = Vec::new();
         loop {
-            let message = messages.next().await.expect("the connection stands");
-            let message: String = message.get_payload().expect("a text");
-            if message == SO_FAR {
-                return heard;
+            let message = tokio::time::timeout(BOUND, self.0.next())
+                .await
+                .expect("the end is told")
+                .expect("the connection stays open");
+            let service = message.get_channel_name().strip_prefix(START);
+            let service = service.expect("nothing else was subscribed to").to_owned();
+            if service == END {
+                return told;
             }
-            heard.push(message);
+            let message = message.get_payload_bytes().to_vec();
+            told.push(Told { service, message });
         }
     }
 }

@@ -1,13 +1,17 @@
 //! A KeepAlive stream as a client has it.
 
+use super::BOUND;
+use super::channel::Channel;
+use super::requests::token;
+use super::scripts::Scripts;
 use super::service::Coordination;
-use super::{BOUND, requests::token};
 use claimlock::rpc::proto::keep_alive_response::Outcome;
 use claimlock::rpc::proto::lease_ref::Kind;
 use claimlock::rpc::proto::{
     CallError, ClaimRef, KeepAliveRequest, KeepAliveResponse, LeaseRef, LockRef, LossReason,
     Renewed,
 };
+use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Status, Streaming};
@@ -186,5 +190,30 @@ pub fn detach(lease: &LeaseRef) -> KeepAliveRequest {
     KeepAliveRequest {
         detach: true,
         ..keep(lease)
+    }
+}
+
+/// What scripts tell one service.
+pub struct Heard {
+    service: &'static str,
+    channel: Channel,
+    connection: MultiplexedConnection,
+}
+
+impl Heard {
+    pub async fn by(service: &'static str, scripts: &Scripts) -> Self {
+        Self {
+            service,
+            channel: Channel::listen(&scripts.redis.server).await,
+            connection: scripts.redis.connection(),
+        }
+    }
+
+    /// Since the last look.
+    pub async fn so_far(&mut self) -> Vec<String> {
+        let told = self.channel.told(self.connection.clone()).await;
+        let told = told.into_iter().filter(|told| told.service == self.service);
+        told.map(|told| String::from_utf8(told.message).expect("words"))
+            .collect()
     }
 }
