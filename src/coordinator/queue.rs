@@ -329,3 +329,23 @@ impl Drop for Waiting {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wake_up_is_not_lost_to_an_answer_that_it_overtook() {
+        let place = Place {
+            nonce: Nonce::new(),
+            mode: LockMode::Exclusive,
+            max_holders: 0,
+            state: Mutex::default(),
+            bell: Notify::new(),
+        };
+        let now = Instant::now();
+        place.try_at(now);
+        place.try_at(now + Duration::from_secs(30));
+        assert_eq!(place.state().try_at, Some(now));
+    }
+}

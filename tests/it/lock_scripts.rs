@@ -1,8 +1,13 @@
 //! Each answer that the header of a lock script documents, from the script itself.
 
 mod cost;
+mod lost_queue;
+mod queue;
+mod silence;
 mod streams;
+mod told;
 mod undo;
+mod walk;
 
 use crate::support::scripts::{Common, Reply, Scripts};
 use std::time::Duration;
@@ -30,6 +35,8 @@ struct Ask {
     how: &'static str,
     /// The service that it asked.
     service: &'static str,
+    /// The place that it had; 0 for none.
+    ticket: i64,
 }
 
 /// An exclusive lock for 100 s.
@@ -44,6 +51,7 @@ fn ask(token: &str) -> Ask {
         lock_delay: 0,
         how: "no",
         service: "here",
+        ticket: 0,
     }
 }
 
@@ -68,7 +76,7 @@ impl Ask {
             number(self.lock_delay),
             self.how.to_owned(),
             self.service.to_owned(),
-            "0".to_owned(),
+            number(self.ticket),
         ]
     }
 
@@ -90,6 +98,13 @@ fn keys(resource: &str) -> Vec<String> {
 
 async fn lock_scripts() -> Scripts {
     Scripts::start("lock", keys).await
+}
+
+/// On a clock that only the test moves.
+async fn still_lock_scripts() -> Scripts {
+    let mut scripts = lock_scripts().await;
+    scripts.redis.stand_still();
+    scripts
 }
 
 fn texts(arguments: &[&str]) -> Vec<String> {
@@ -250,6 +265,15 @@ async fn acquire_lock_answers_as_its_header_says() {
     assert_eq!(scripts.acquire(&ask("b")).await.answer(), "lost TAKEN_OVER");
     scripts.call(FORCE, &["0", "0", "0"]).await;
     assert_eq!(scripts.acquire(&ask("c")).await.answer(), "lost FORCED");
+
+    let grant = scripts.granted(&ask("e")).await;
+    for (token, is_first) in [("f", 1), ("g", 0), ("f", 1)] {
+        let queued = scripts.acquire(&queue::waiting(token)).await;
+        assert_eq!(queued.answer(), "queued");
+        assert_eq!(queued.number(1), grant.number(2));
+        assert_eq!(queued.holders(2), [holder(&ask("e"), &grant)]);
+        assert_eq!(queued.number(5), is_first, "{token}");
+    }
 
     let late = ask("d").arguments();
     let late: Vec<&str> = late.iter().map(String::as_str).collect();

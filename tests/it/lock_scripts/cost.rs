@@ -1,13 +1,17 @@
 //! What a lock script costs, counted in the Redis commands that it calls.
 
-use super::{ACQUIRE, Ask, FORCE, GET, RELEASE, RENEW, UNDO, ask, keys, lock_scripts, shared};
+use super::queue::{KEEP, sharing, waiting};
+use super::{
+    ACQUIRE, Ask, FORCE, GET, RELEASE, RENEW, UNDO, ask, keys, lock_scripts, shared,
+    still_lock_scripts, texts,
+};
 use crate::support::scripts::{Common, Reply, Scripts, assemble};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// What a script may call: each at most logarithmic in what is stored, for a bounded number of members. The
 /// exception is HGETALL, of the spent tokens alone, of which there are never more than 127.
-const ALLOWED: [&str; 17] = [
+const ALLOWED: [&str; 19] = [
     "time",
     "hget",
     "hset",
@@ -24,6 +28,8 @@ const ALLOWED: [&str; 17] = [
     "zrangebyscore",
     "zrevrangebyscore",
     "pexpireat",
+    "unlink",
+    "publish",
     "eval",
 ];
 
@@ -33,6 +39,16 @@ type Commands = BTreeMap<String, u64>;
 impl Scripts {
     /// Has so many others share a lock, under tokens from `{name}-0` on.
     async fn share_with(&mut self, name: &str, holders: usize, like: &Ask) {
+        self.all_asked(name, holders, like, "acquired").await;
+    }
+
+    /// Has so many wait for a lock that is held, as waiters of one service's under tokens from `{service}-0` on.
+    pub(super) async fn crowd(&mut self, service: &'static str, waiters: usize) -> Vec<Ask> {
+        let like = waiting("").at(service);
+        self.all_asked(service, waiters, &like, "queued").await
+    }
+
+    async fn all_asked(&mut self, name: &str, count: usize, like: &Ask, answer: &str) -> Vec<Ask> {
         let mut connection = self.redis.connection();
         let sha: String = redis::cmd("SCRIPT")
             .arg("LOAD")
@@ -41,15 +57,17 @@ impl Scripts {
             .await
             .expect("the script loads");
         let common = Common::default();
-        let tokens: Vec<String> = (0..holders).map(|i| format!("{name}-{i}")).collect();
-        for chunk in tokens.chunks(500) {
+        let tokens = (0..count).map(|i| format!("{name}-{i}"));
+        let mut asks: Vec<Ask> = tokens
+            .map(|token| Ask {
+                nonce: format!("first call of {token}"),
+                token,
+                ..like.clone()
+            })
+            .collect();
+        for chunk in asks.chunks_mut(500) {
             let mut pipeline = redis::pipe();
-            for token in chunk {
-                let ask = Ask {
-                    token: token.clone(),
-                    nonce: format!("first call of {token}"),
-                    ..like.clone()
-                };
+            for ask in chunk.iter() {
                 pipeline
                     .cmd("EVALSHA")
                     .arg(&sha)
@@ -64,9 +82,15 @@ impl Scripts {
                 .query_async(&mut connection)
                 .await
                 .expect("no error");
-            let acquired = redis::Value::BulkString(b"acquired".to_vec());
-            assert!(replies.iter().all(|reply| reply[1] == acquired));
+            let expected = redis::Value::BulkString(answer.as_bytes().to_vec());
+            for (ask, reply) in chunk.iter_mut().zip(replies) {
+                assert_eq!(reply[1], expected);
+                if let Some(redis::Value::Int(ticket)) = reply.get(6) {
+                    ask.ticket = *ticket;
+                }
+            }
         }
+        asks
     }
 
     async fn forget_commands(&mut self) {
@@ -158,6 +182,103 @@ async fn a_call_takes_as_many_commands_with_ten_thousand_holders_as_with_twenty(
     }
 }
 
+/// The commands of each call on a lock that so many wait for, most of them at another service.
+async fn commands_with_waiters(others: usize) -> Vec<(&'static str, Commands)> {
+    let mut scripts = still_lock_scripts().await;
+    let mut counted = Vec::new();
+    scripts.granted(&ask("holder")).await;
+    let mut own = vec![scripts.queued(&waiting("a")).await];
+    own.push(scripts.queued(&sharing("b")).await);
+    let crowd = scripts.crowd("there", others).await;
+    for name in ["c", "d", "e", "f"] {
+        own.push(scripts.queued(&sharing(name)).await);
+    }
+    let acquire = |ask: &Ask| (ACQUIRE, ask.arguments());
+    let call = |script, own: &[&str]| (script, texts(own));
+    let newcomer = waiting("x");
+    let taken_over = own[2].comes_back();
+    let calls = [
+        ("refused", acquire(&ask("x")), "held"),
+        ("queued", acquire(&newcomer), "queued"),
+        ("queued again", acquire(&newcomer), "queued"),
+        ("gave up", acquire(&newcomer.at_last()), "held"),
+        ("taken over", acquire(&taken_over), "queued"),
+        ("renewed", call(RENEW, &["holder", "", "", "0"]), "renewed"),
+        ("told", call(GET, &["10"]), "lock"),
+        ("left", call(UNDO, &["d", "first call of d"]), "undone"),
+        ("released waiter", call(RELEASE, &["e"]), "lost NOT_FOUND"),
+        ("kept", (KEEP, kept("here", &own[..2])), "waiting"),
+        ("freed", call(RELEASE, &["holder"]), "released"),
+        ("in turn", acquire(&own[0]), "acquired"),
+        ("undone", call(UNDO, &["a", "first call of a"]), "undone"),
+        ("the next", acquire(&own[1]), "acquired"),
+        ("released", call(RELEASE, &["b"]), "released"),
+    ];
+    for (what, (script, own), answer) in calls {
+        scripts.forget_commands().await;
+        let reply = scripts.run(script, "r", &own).await;
+        counted.push((what, scripts.commands().await));
+        assert_eq!(reply.answer(), answer, "{what}");
+    }
+
+    // Half of those of the other service fall silent.
+    let alive: Vec<Ask> = crowd.into_iter().step_by(2).collect();
+    scripts.redis.pass(Duration::from_secs(2));
+    for some in alive.chunks(500) {
+        scripts.run(KEEP, "r", &kept("there", some)).await;
+    }
+    scripts.redis.pass(Duration::from_secs(1));
+    scripts.forget_commands().await;
+    scripts.queued(&newcomer).await;
+    counted.push(("dropped silent ones", scripts.commands().await));
+    counted
+}
+
+fn kept(service: &str, waiters: &[Ask]) -> Vec<String> {
+    let each = waiters.iter().flat_map(Ask::kept);
+    [service.to_owned()].into_iter().chain(each).collect()
+}
+
+#[tokio::test]
+async fn a_call_takes_as_many_commands_with_ten_thousand_waiters_as_with_twenty() {
+    let few = commands_with_waiters(20).await;
+    let many = commands_with_waiters(10_000).await;
+    for ((what, few), (_, many)) in few.into_iter().zip(many) {
+        assert_eq!(many, few, "{what}");
+        let total: u64 = few.values().sum();
+        assert!((2..=60).contains(&total), "{what}: {few:?}");
+        for command in few.keys() {
+            assert!(ALLOWED.contains(&command.as_str()), "{what}: {command}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn speaking_for_waiters_costs_by_their_own_number_and_little_more_where_all_were_lost() {
+    let mut scripts = still_lock_scripts().await;
+    scripts.granted(&ask("holder")).await;
+    let own = scripts.crowd("here", 500).await;
+    scripts.crowd("there", 5_000).await;
+    let mut totals = Vec::new();
+    for count in [1, 100, 500] {
+        scripts.forget_commands().await;
+        scripts.run(KEEP, "r", &kept("here", &own[..count])).await;
+        let total: u64 = scripts.commands().await.values().sum();
+        let count = u64::try_from(count).expect("few");
+        assert!((count..=count + 30).contains(&total), "{count}: {total}");
+        totals.push(total);
+    }
+    for key in &keys("r")[5..] {
+        scripts.redis.evict(key).await;
+    }
+    scripts.forget_commands().await;
+    let reply = scripts.run(KEEP, "r", &kept("here", &own)).await;
+    assert_eq!(reply.row()[1], "here-0");
+    let total: u64 = scripts.commands().await.values().sum();
+    assert!(total <= 6 * 500 + 30, "{total}");
+    assert_eq!(scripts.in_queue().await.len(), 500);
+}
+
 /// How many commands one call may take while there is much to clear away.
 const STEP: u64 = 1200;
 
@@ -180,7 +301,8 @@ async fn ten_thousand_leases_that_end_at_once_are_cleared_away_in_bounded_steps(
     let told = scripts.call(RENEW, &["gone-9999", "", "", "0"]).await;
     assert_eq!(told.answer(), "lost LEASE_OVER");
 
-    let [holders, ends, limits, _, live] = <[String; 5]>::try_from(keys("r")).expect("five keys");
+    let [holders, ends, limits, _, live, ..] =
+        <[String; 8]>::try_from(keys("r")).expect("all keys");
     let mut granted = 0;
     let mut left = scripts.count("HLEN", &holders).await;
     assert_eq!(left, 10_000);

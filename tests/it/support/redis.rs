@@ -167,14 +167,16 @@ impl RedisServer {
         write_clock(self.folder.path(), &offset(seconds));
     }
 
-    /// Stops the server's clock at this second of a day to come, at once.
-    pub fn stop_clock(&self, second: u32) {
+    /// Stops the server's clock so long into a day to come, at once.
+    pub fn stop_clock(&self, into_the_day: Duration) {
         assert!(
             self.options.movable_clock,
             "the server was started without `movable_clock`"
         );
-        let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
-        let time = format!("2100-01-01 {hour:02}:{minute:02}:{second:02}");
+        let seconds = into_the_day.as_secs();
+        let (hour, minute, second) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+        let micros = into_the_day.subsec_micros();
+        let time = format!("2100-01-01 {hour:02}:{minute:02}:{second:02}.{micros:06}");
         write_clock(self.folder.path(), &time);
     }
 

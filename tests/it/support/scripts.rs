@@ -9,23 +9,29 @@ use std::time::Duration;
 
 /// A script's whole text, put together as the service does it: a shebang stays first, the shared parts follow it.
 pub fn assemble(family: &str, name: &str) -> String {
-    let read = |file: String| {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua").join(file);
-        fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-    };
-    let body = read(format!("{name}.lua"));
-    let mut shared = vec![
-        read("shared/base.lua".to_owned()),
-        read(format!("shared/{family}.lua")),
-    ];
-    if family == "lock" {
-        shared.push(read("shared/queue.lua".to_owned()));
-    }
-    let shared = shared.join("\n");
+    let body = read_lua(&format!("{name}.lua"));
+    let shared = shared(family);
     match body.split_once('\n') {
         Some((shebang, rest)) if shebang.starts_with("#!") => [shebang, &shared, rest].join("\n"),
         _ => [shared, body].join("\n"),
     }
+}
+
+/// What stands in front of each script of a family.
+fn shared(family: &str) -> String {
+    let mut shared = vec![
+        read_lua("shared/base.lua"),
+        read_lua(&format!("shared/{family}.lua")),
+    ];
+    if family == "lock" {
+        shared.push(read_lua("shared/queue.lua"));
+    }
+    shared.join("\n")
+}
+
+fn read_lua(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("lua").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
 /// What a script returned after `now`: numbers as text, arrays as `[a, b]`.
@@ -48,6 +54,8 @@ impl Reply {
 #[derive(Debug)]
 pub struct Scripts {
     pub redis: TimedRedis,
+    /// For how long tokens are remembered.
+    pub memory: Duration,
     family: &'static str,
     keys: fn(&str) -> Vec<String>,
     /// Per script, what of its header has been seen.
@@ -77,6 +85,7 @@ impl Scripts {
     pub async fn start(family: &'static str, keys: fn(&str) -> Vec<String>) -> Self {
         Self {
             redis: TimedRedis::start().await,
+            memory: Common::default().memory,
             family,
             keys,
             seen: BTreeMap::new(),
@@ -84,8 +93,11 @@ impl Scripts {
     }
 
     pub async fn run(&mut self, script: &str, name: &str, arguments: &[String]) -> Reply {
-        self.run_with(Common::default(), script, name, arguments)
-            .await
+        let common = Common {
+            memory: self.memory,
+            ..Common::default()
+        };
+        self.run_with(common, script, name, arguments).await
     }
 
     /// Too late: what the call was to do is of no interest, since it does nothing.
@@ -142,6 +154,31 @@ impl Scripts {
         reply
     }
 
+    /// Runs a script of the test's own behind the shared parts. Returns the time and, of each value that it returned, the
+    /// texts: one of a scalar, any number of a list.
+    pub async fn look(&mut self, name: &str, body: &str) -> (i64, Vec<Vec<String>>) {
+        let text = [&shared(self.family), body].join("\n");
+        let keys = (self.keys)(name);
+        let common = Common::default();
+        let value: Value = redis::cmd("EVAL")
+            .arg(&text)
+            .arg(keys.len())
+            .arg(keys)
+            .arg(common.not_after)
+            .arg(common.highest_seen)
+            .arg(common.memory.as_secs() * 1000)
+            .query_async(&mut self.redis.connection())
+            .await
+            .expect("a test's own script runs");
+        match value {
+            Value::Array(values) => match &values[..] {
+                [Value::Int(now), _, values @ ..] => (*now, values.iter().map(as_texts).collect()),
+                other => panic!("it returned {other:?}"),
+            },
+            other => panic!("it returned {other:?}"),
+        }
+    }
+
     /// Everything that the script's header documents has been returned.
     pub fn assert_header_was_seen(&self, script: &str) {
         let documented = returns_in_header(&assemble(self.family, script));
@@ -151,6 +188,13 @@ impl Scripts {
             Some(&documented),
             "returns of {script}: left was seen, right is documented"
         );
+    }
+}
+
+fn as_texts(value: &Value) -> Vec<String> {
+    match value {
+        Value::Array(values) => values.iter().map(as_text).collect(),
+        other => vec![as_text(other)],
     }
 }
 

@@ -12,6 +12,7 @@ pub struct TimedRedis {
     pub server: RedisServer,
     connection: MultiplexedConnection,
     ahead: Duration,
+    stands_at: Option<Duration>,
 }
 
 impl TimedRedis {
@@ -25,6 +26,7 @@ impl TimedRedis {
             connection: server.connect().await,
             server,
             ahead: Duration::ZERO,
+            stands_at: None,
         }
     }
 
@@ -35,13 +37,27 @@ impl TimedRedis {
 
     /// Lets time pass on the server's clock.
     pub fn pass(&mut self, time: Duration) {
+        if let Some(stands_at) = self.stands_at {
+            self.stop(stands_at + time);
+            return;
+        }
         self.ahead += time;
         self.server.set_clock_offset(self.ahead.as_secs_f64());
     }
 
     /// Stops the clock at this second of a day to come, to look at the very moment at which something ends.
     pub fn stop_at(&mut self, second: u32) {
-        self.server.stop_clock(second);
+        self.stop(Duration::from_secs(second.into()));
+    }
+
+    /// Has no time pass but what the test lets pass from now on, however long it takes.
+    pub fn stand_still(&mut self) {
+        self.stop(Duration::ZERO);
+    }
+
+    fn stop(&mut self, at: Duration) {
+        self.server.stop_clock(at);
+        self.stands_at = Some(at);
     }
 
     /// Microseconds since 1970 on the server's clock.
