@@ -33,7 +33,7 @@ impl Coordination {
         request: &Request<T>,
         wait: Option<prost_types::Duration>,
     ) -> TimeLimit {
-        let wait = wait.and_then(|wait| Duration::try_from(wait).ok());
+        let wait = wait.and_then(|wait| convert::duration(wait).ok());
         let wait = wait.unwrap_or_default().min(LONGEST_WAIT);
         TimeLimit::of(request, self.0.call_timeout() + wait)
     }

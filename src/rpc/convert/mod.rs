@@ -14,7 +14,7 @@ use crate::domain::response::StoredResponse;
 use std::time::Duration;
 
 /// A duration that is set, as one that is zero or more.
-fn duration(duration: prost_types::Duration) -> Result<Duration, Refused> {
+pub(super) fn duration(duration: prost_types::Duration) -> Result<Duration, Refused> {
     let refused =
         || Refused::invalid("a duration must not be negative, and its nanos must be below 10^9");
     let seconds = u64::try_from(duration.seconds).map_err(|_| refused())?;
