@@ -252,11 +252,11 @@ async fn a_store_that_is_nearly_full_or_full_is_told_so() {
         let set = config.exec_async(&mut connection).await;
         set.expect("redis takes the setting");
     };
-    // A value of 20 MB, and room for one more.
-    set("maxmemory", "22mb").await;
+    // A value of 40 MB, and room for the scripts and what they write.
+    set("maxmemory", "45mb").await;
     let mut filling = redis.connect().await;
     let mut fill = redis::cmd("SETRANGE");
-    fill.arg("filling").arg(20_000_000).arg("end");
+    fill.arg("filling").arg(41_000_000).arg("end");
     fill.exec_async(&mut filling).await.expect("there is room");
     let found = diagnose(&pair.shell, &redis.url()).await;
     found.says(
