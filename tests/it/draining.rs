@@ -9,7 +9,8 @@ use crate::support::requests::{acquire, claim, complete, proto_duration, release
 use crate::support::service::{Coordination, Service, health, patient};
 use crate::support::{BOUND, eventually};
 use claimlock::config::Settings;
-use claimlock::rpc::proto::AcquireLockRequest;
+use claimlock::rpc::proto::keep_alive_response::Outcome;
+use claimlock::rpc::proto::{AcquireLockRequest, Draining};
 use claimlock_client::{Attempt, Client, Request};
 use futures_util::future::join_all;
 use hyper_util::rt::TokioIo;
@@ -83,6 +84,22 @@ async fn a_connection_that_reaches_its_age_is_left_for_the_next_and_its_streams_
         is_draining(&end_of(watched.await).await);
     }
     service.stop().await.expect("it ends well");
+}
+
+#[tokio::test]
+async fn a_stream_that_keeps_leases_alive_has_its_last_word_when_its_connection_reaches_its_age() {
+    let redis = RedisServer::start().await;
+    let service = Service::with(&redis, aged(Duration::from_millis(500))).await;
+    let mut client = service.coordination().await;
+    let open = client.keep_alive(tokio_stream::pending()).await;
+    let mut told = open.expect("it is served").into_inner();
+    let heard = async {
+        let word = told.message().await.expect("it is told before it ends");
+        (word.expect("a word").outcome, told.message().await)
+    };
+    let (word, end) = tokio::time::timeout(BOUND, heard).await.expect("it ends");
+    assert_eq!(word, Some(Outcome::Draining(Draining {})));
+    is_draining(&end.expect_err("nothing comes after it"));
 }
 
 #[tokio::test]
