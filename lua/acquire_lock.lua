@@ -5,6 +5,7 @@
 --   ARGV[9] max_holders, 0 for none                ARGV[10] hold_at_least, ms           ARGV[11] lock_delay, ms
 --   ARGV[12] 'no' to be answered at once; 'join' to wait in turn; 'last' to be answered at once and wait no longer
 --   ARGV[13] the service that speaks for the waiter   ARGV[14] the ticket that it had; 0 for none
+--   ARGV[15] 1 if Redis was away a moment ago, as far as the service can tell
 -- Returns after {now,
 --   'acquired', already_held, fence, lease_end, {held, ...}}: the token holds the lock
 --   'held', queue_length, changes_at, {holder, fence, mode, acquired_at, lease_end, ...}, {held, ...}}: others hold it, at most
@@ -34,7 +35,7 @@ if is_live(h) then
   return {now, 'acquired', same_call and 0 or 1, h[FENCE], h[LEASE_END], {}}
 end
 
-drop_silent()
+drop_silent(ARGV[15] == '1')
 local w = waiter_of(token)
 if w and w[WANTED_MODE] ~= mode then return {now, 'other_mode'} end
 local cleared, held = clear_ended()

@@ -1,8 +1,10 @@
 #!lua flags=allow-oom
 -- Speaks for all waiters that a service has for one resource, and tells it whose turn it is. One script, because a waiter that
--- Redis lost gets its old place back only while its token neither holds the lock nor is spent. Runs while memory is short: it keeps places that were given.
+-- Redis lost gets its old place back only while its token neither holds the lock nor is spent. Runs while memory is short:
+-- it keeps places that were given.
 --   KEYS[1] holders, KEYS[2] ends, KEYS[3] limits, KEYS[4] spent, KEYS[5] live, KEYS[6] queue, KEYS[7] waiters, KEYS[8] deadlines
---   ARGV[4] service   then of each waiter: token, nonce of its call, ticket, mode, max_holders
+--   ARGV[4] service   ARGV[5] 1 if Redis was away a moment ago, as far as the service can tell
+--   then of each waiter: token, nonce of its call, ticket, mode, max_holders
 -- Returns after {now,
 --   'waiting', token, wait, {number, ...}, {token, ...}}: the first in the queue and for how many microseconds it has to wait
 --     yet, '' where it is another service's; which of the waiters lost their place to a later call, the first being 1; those
@@ -11,10 +13,9 @@
 
 local service = ARGV[4]
 local spoken_for, places, taken, over = {}, {}, {}, {}
-drop_silent()
-for i = 5, #ARGV, 5 do
+for i = 6, #ARGV, 5 do
   local token, nonce = ARGV[i], ARGV[i + 1]
-  local number = (i - 5) / 5 + 1
+  local number = (i - 6) / 5 + 1
   local w = waiter_of(token)
   if w and w[CALL] == nonce then
     spoken_for[#spoken_for + 1] = text(now + SPOKEN_FOR)
@@ -40,6 +41,7 @@ for i = 1, #spoken_for, 1000 do
   redis.call('ZADD', DEADLINES, unpack(spoken_for, i, last))
   redis.call('ZADD', QUEUE, unpack(places, i, last))
 end
+drop_silent(ARGV[5] == '1')
 
 local token, w, wait = next_in_turn()
 keep()

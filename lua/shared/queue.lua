@@ -13,11 +13,12 @@ local CALL, SERVICE, WANTED_MODE, WANTED_LIMIT = 1, 2, 3, 4
 
 -- For how long a service speaks for its waiters at once; it does so again every 0.75 s.
 local SPOKEN_FOR = 3000000
--- Where nobody spoke for anybody, Redis itself may have been away: all have this long to be heard again, in their order.
+-- Where Redis itself was away, so that nobody could speak for anybody, all have this long to be heard again, in their order.
 local GRACE = 1500000
 -- A token cannot contain '!'.
 local GRACE_MARK = '!grace'
-local DROPPED_AT_ONCE = 1000
+-- For the stack of Lua's; and how often, so that no script takes long.
+local DROPPED_AT_ONCE, DROPPED_TIMES = 1000, 10
 
 local function waiter_of(token)
   local packed = redis.call('HGET', WAITERS, token)
@@ -83,21 +84,24 @@ local function wake_next()
   if token then tell_service(w[SERVICE], 'turn', KEYS[2], token, text(wait)) end
 end
 
--- Drops those that nobody has spoken for in time.
-local function drop_silent()
-  local due = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, 1)
-  if #due == 0 then return end
-  local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
-  if not grace then
-    local newest = redis.call('ZREVRANGE', DEADLINES, 0, 0, 'WITHSCORES')
-    if tonumber(newest[2]) <= now then
-      redis.call('ZADD', DEADLINES, text(now + GRACE), GRACE_MARK)
-      return
-    end
-  elseif now < tonumber(grace) then
-    return
+local function due(most)
+  return redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, most)
+end
+
+-- Drops those that nobody has spoken for in time. Only the calling service can tell whether Redis was away, by the answers
+-- that it did not get.
+local function drop_silent(redis_was_away)
+  if #due(1) == 0 then return end
+  if redis_was_away then
+    local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
+    if not grace then redis.call('ZADD', DEADLINES, text(now + GRACE), GRACE_MARK) end
+    if not grace or now < tonumber(grace) then return end
   end
   local first = first_waiter()
-  leave_queue(unpack(redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, DROPPED_AT_ONCE)))
+  for _ = 1, DROPPED_TIMES do
+    local silent = due(DROPPED_AT_ONCE)
+    if #silent == 0 then break end
+    leave_queue(unpack(silent))
+  end
   if first_waiter() ~= first then wake_next() end
 end

@@ -113,6 +113,11 @@ impl Acquisition {
             .await
     }
 
+    /// Until when one script of a call that may have long yet is waited for.
+    fn soon(&self) -> Instant {
+        (Instant::now() + self.store.timeout()).min(self.time.limit)
+    }
+
     async fn wait_in_turn(&self, waiting: Waiting) -> Result<AcquireOutcome, Failure> {
         let started = Instant::now();
         let wait = Duration::from_millis(self.request.wait.millis().get());
@@ -120,8 +125,7 @@ impl Acquisition {
         let mut place: Option<InQueue> = None;
         loop {
             let join = Patience::Join(waiting.ticket());
-            let limit = (Instant::now() + self.store.timeout()).min(self.time.limit);
-            match self.attempt(join, limit).await {
+            match self.attempt(join, self.soon()).await {
                 Ok(Attempt::Ended(outcome)) => return Ok(after_waiting(outcome, started, place)),
                 Ok(Attempt::Waits(new)) => {
                     waiting.stands(new.ticket, new.try_after);
@@ -140,12 +144,17 @@ impl Acquisition {
                 // The place stays until its deadline, for the same token to come back to.
                 () = self.time.drain.cancelled() => return Err(Failure::Draining),
                 called = waiting.called() => if let (Called::PlaceTaken, Some(held)) = (called, held()) {
+                    waiting.depart(self.time.limit).await;
+                    // What was on its way may have put it back, where the later call left meanwhile.
+                    let (id, token) = (&self.request.id, &self.request.token);
+                    let _ = self.store.undo_lock(id, token, &self.nonce, self.soon()).await;
                     return Ok(AcquireOutcome::Held(held));
                 },
                 () = tokio::time::sleep_until(wait_until.into()) => break,
             }
         }
-        waiting.depart().await;
+        let left = self.time.limit.saturating_duration_since(Instant::now());
+        waiting.depart(Instant::now() + left / 2).await;
         match self.attempt(Patience::Last, self.time.limit).await? {
             Attempt::Ended(outcome) => Ok(after_waiting(outcome, started, place)),
             Attempt::Waits(place) => Ok(AcquireOutcome::Held(place.held)),

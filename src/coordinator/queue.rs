@@ -6,19 +6,19 @@ use crate::domain::name::LockId;
 use crate::domain::token::{LockToken, Nonce};
 use crate::metrics::{Counted, Metrics};
 use crate::store::{Store, Turns, Waiter};
-use futures_util::StreamExt as _;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedMutexGuard};
 use tokio_util::task::AbortOnDropHandle;
 
 /// How often the service speaks for its waiters, and looks whose turn it is: a wake-up that is lost costs no more than this.
 const SPEAK_EVERY: Duration = Duration::from_millis(700);
 /// Services that were started at once shall not speak at once for ever.
 const JITTER_MILLIS: u64 = 100;
-/// For how many resources at once.
-const RESOURCES_AT_ONCE: usize = 256;
+/// How long an answer is waited for, however long other calls may take: before the places are dropped there has to be time
+/// for another try, over another connection.
+const SPEAK_FOR_AT_MOST: Duration = Duration::from_millis(700);
 /// For how many waiters by one script, so that none takes long.
 const WAITERS_AT_ONCE: usize = 500;
 
@@ -116,7 +116,7 @@ impl Queue {
                     () = pause => {}
                     () = speaker.0.speak_now.notified() => {}
                 }
-                speaker.speak().await;
+                speaker.speak();
             }
         }));
         (queue, speaking)
@@ -182,50 +182,66 @@ impl Queue {
             .expect("nothing panics while it holds the waiters")
     }
 
-    async fn speak(&self) {
-        let ids: Vec<LockId> = self.resources().keys().cloned().collect();
-        futures_util::stream::iter(ids)
-            .for_each_concurrent(RESOURCES_AT_ONCE, |id| self.speak_for(id))
-            .await;
+    /// Each resource by itself, so that one whose answer does not come keeps no other from being spoken for.
+    fn speak(&self) {
+        let resources = self.resources();
+        for (id, resource) in resources.iter() {
+            // Otherwise what was said before is on its way yet.
+            if let Ok(speaking) = resource.speaking.0.clone().try_lock_owned() {
+                let (queue, id) = (self.clone(), id.clone());
+                tokio::spawn(async move { queue.speak_for(&id, speaking).await });
+            }
+        }
     }
 
-    async fn speak_for(&self, id: LockId) {
-        let Some(speaking) = self.resources().get(&id).map(|r| r.speaking.clone()) else {
-            return;
-        };
-        let _speaking = speaking.0.lock().await;
-        for waiters in self.waiters(&id, &speaking).chunks(WAITERS_AT_ONCE) {
-            let limit = Instant::now() + self.0.store.timeout();
-            match self.0.store.keep_waiting(&id, waiters, limit).await {
-                Ok(turns) => self.tell(&id, waiters, &turns),
+    async fn speak_for(&self, id: &LockId, mut held: OwnedMutexGuard<()>) {
+        let speaking = Speaking(OwnedMutexGuard::mutex(&held).clone());
+        let mut spoken_for = 0;
+        loop {
+            // Whoever left meanwhile is among them no more.
+            let waiters = self.waiters(id, &speaking, spoken_for);
+            if waiters.is_empty() {
+                return;
+            }
+            let limit = Instant::now() + self.0.store.timeout().min(SPEAK_FOR_AT_MOST);
+            match self.0.store.keep_waiting(id, &waiters, limit).await {
+                Ok(turns) => self.tell(id, &waiters, &turns),
                 Err(failure) => {
                     tracing::debug!(?failure, "could not speak for those that wait");
                     return;
                 }
             }
+            spoken_for = waiters.last().map_or(spoken_for, |last| last.ticket);
+            // Those that leave do not wait for all the others.
+            drop(held);
+            held = speaking.0.clone().lock_owned().await;
         }
     }
 
-    /// Those whose speaking this is, the first in the queue first: where it was lost they are put back in bunches.
-    fn waiters(&self, id: &LockId, speaking: &Speaking) -> Vec<Waiter> {
+    /// The next of those whose speaking this is, after that ticket, the first in the queue first: where it was lost they are
+    /// put back in bunches.
+    fn waiters(&self, id: &LockId, speaking: &Speaking, after: i64) -> Vec<Waiter> {
         let resources = self.resources();
         let resource = resources
             .get(id)
             .filter(|resource| Arc::ptr_eq(&resource.speaking.0, &speaking.0));
         let places = resource.into_iter().flat_map(|r| &r.places);
         let each = places.flat_map(|(token, places)| places.iter().map(move |p| (token, p)));
-        let waiters = each.filter_map(|(token, place)| {
-            Some(Waiter {
-                token: token.clone(),
-                nonce: place.nonce.clone(),
-                ticket: place.state().ticket?,
-                mode: place.mode,
-                max_holders: place.max_holders,
-            })
+        let stand = each.filter_map(|(token, place)| {
+            let ticket = place.state().ticket.filter(|ticket| *ticket > after)?;
+            Some((ticket, token, place))
         });
-        let mut waiters: Vec<Waiter> = waiters.collect();
-        waiters.sort_unstable_by_key(|waiter| waiter.ticket);
-        waiters
+        let mut stand: Vec<_> = stand.collect();
+        stand.sort_unstable_by_key(|(ticket, ..)| *ticket);
+        let next = stand.into_iter().take(WAITERS_AT_ONCE);
+        next.map(|(ticket, token, place)| Waiter {
+            token: token.clone(),
+            nonce: place.nonce.clone(),
+            ticket,
+            mode: place.mode,
+            max_holders: place.max_holders,
+        })
+        .collect()
     }
 
     fn tell(&self, id: &LockId, spoken_for: &[Waiter], turns: &Turns) {
@@ -304,11 +320,13 @@ impl Waiting {
         }
     }
 
-    /// Is spoken for no more, also by what is on its way: only then can it leave the queue for good.
-    pub(super) async fn depart(self) {
+    /// Is spoken for no more, also by what is on its way, which is waited for until `limit`: only then can it leave the queue for
+    /// good.
+    pub(super) async fn depart(self, limit: Instant) {
         let speaking = self.speaking();
         drop(self);
-        speaking.is_over().await;
+        // What is on its way for longer puts it back for a moment.
+        let _ = tokio::time::timeout_at(limit.into(), speaking.is_over()).await;
     }
 }
 

@@ -12,6 +12,11 @@ use std::time::{Duration, Instant};
 /// Clocks drift apart by a millisecond at most in this time (at 500 ppm, the most that NTP corrects).
 const TRUSTED_FOR: Duration = Duration::from_secs(2);
 
+/// It is asked every half second, so whoever does not hear of it for so long may take it to have been away.
+const AWAY_AFTER: Duration = Duration::from_millis(1500);
+/// Within this all services have heard of it again, and said what they have to say.
+const AWAY_A_MOMENT_AGO: Duration = Duration::from_millis(2500);
+
 /// Redis's clock as seen from here, and the highest fencing token seen.
 #[derive(Debug)]
 pub(super) struct Clock {
@@ -19,6 +24,15 @@ pub(super) struct Clock {
     origin: Instant,
     bounds: Mutex<Option<Bounds>>,
     highest_fence: AtomicI64,
+    silence: Silence,
+}
+
+/// Whether Redis was away: microseconds on our clock, 0 for never.
+#[derive(Debug, Default)]
+struct Silence {
+    heard: AtomicI64,
+    /// When it was heard again after it had not been for long.
+    ended: AtomicI64,
 }
 
 /// Redis's clock less ours, in microseconds, is between the two.
@@ -37,11 +51,13 @@ impl Clock {
             origin: Instant::now(),
             bounds: Mutex::new(None),
             highest_fence: AtomicI64::new(0),
+            silence: Silence::default(),
         }
     }
 
     /// Takes note of a reply that said what time it was.
     pub(super) fn observe(&self, sent: Instant, received: Instant, redis_micros: i64) {
+        self.silence.heard(self.micros(received));
         let seen = Bounds {
             lower: redis_micros - self.micros(received),
             upper: redis_micros - self.micros(sent),
@@ -74,6 +90,11 @@ impl Clock {
         bounds.map_or(0, |bounds| bounds.lower + self.micros(limit))
     }
 
+    /// Whether Redis was away a moment ago: those that could not be heard then are yet to be heard again.
+    pub(super) fn was_away(&self) -> bool {
+        self.silence.ended_lately(self.micros(Instant::now()))
+    }
+
     /// The highest fencing token that a grant of this service's carried.
     pub(super) fn highest_fence(&self) -> i64 {
         self.highest_fence.load(Ordering::Relaxed)
@@ -88,6 +109,20 @@ impl Clock {
             Some(since) => micros(since),
             None => -micros(self.origin.duration_since(at)),
         }
+    }
+}
+
+impl Silence {
+    fn heard(&self, now: i64) {
+        let before = self.heard.fetch_max(now, Ordering::Relaxed);
+        if before > 0 && now - before > micros(AWAY_AFTER) {
+            self.ended.fetch_max(now, Ordering::Relaxed);
+        }
+    }
+
+    fn ended_lately(&self, now: i64) -> bool {
+        let ended = self.ended.load(Ordering::Relaxed);
+        ended > 0 && now - ended < micros(AWAY_A_MOMENT_AGO)
     }
 }
 
@@ -166,6 +201,22 @@ mod tests {
         clock.observe(at(&clock, 10), at(&clock, 11), 5_000_000);
         clock.observe(at(&clock, 20_000), at(&clock, 20_100), 24_990_500);
         assert_eq!(clock.not_after(at(&clock, 20_100)), 24_990_500);
+    }
+
+    #[test]
+    fn redis_was_away_for_a_while_after_it_was_not_heard_for_long() {
+        let silence = Silence::default();
+        let ms = |millis: i64| millis * 1000;
+        silence.heard(ms(5_000));
+        assert!(!silence.ended_lately(ms(5_000)), "it may have been there");
+        silence.heard(ms(6_000));
+        assert!(!silence.ended_lately(ms(6_000)));
+        silence.heard(ms(8_000));
+        // One that was on its way says nothing.
+        silence.heard(ms(7_900));
+        assert!(silence.ended_lately(ms(8_000)));
+        assert!(silence.ended_lately(ms(10_400)));
+        assert!(!silence.ended_lately(ms(10_500)));
     }
 
     #[test]

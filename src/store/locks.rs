@@ -115,7 +115,8 @@ impl Store {
                         .arg(request.lock_delay.millis().get())
                         .arg(patience.name())
                         .arg(self.service.as_str())
-                        .arg(patience.ticket());
+                        .arg(patience.ticket())
+                        .arg(u8::from(self.clock.was_away()));
                 },
             )
             .await?;
@@ -177,7 +178,8 @@ impl Store {
     ) -> Result<Turns, Failure> {
         let mut reply = self
             .run(&scripts::KEEP_WAITING, &keys::lock(id), limit, |call| {
-                call.arg(self.service.as_str());
+                call.arg(self.service.as_str())
+                    .arg(u8::from(self.clock.was_away()));
                 for waiter in waiters {
                     call.arg(waiter.token.as_str())
                         .arg(waiter.nonce.as_bytes())

@@ -117,8 +117,15 @@ impl Scripts {
         self.run(script, "r", &texts(own)).await
     }
 
+    fn acquisition(&self, ask: &Ask) -> Vec<String> {
+        let mut own = ask.arguments();
+        own.push(u8::from(self.redis_was_away).to_string());
+        own
+    }
+
     async fn acquire(&mut self, ask: &Ask) -> Reply {
-        self.run(ACQUIRE, "r", &ask.arguments()).await
+        let own = self.acquisition(ask);
+        self.run(ACQUIRE, "r", &own).await
     }
 
     /// From a service that has seen this fencing token.
@@ -127,7 +134,8 @@ impl Scripts {
             highest_seen: fence,
             ..Common::default()
         };
-        self.run_with(common, ACQUIRE, "r", &ask.arguments()).await
+        let own = self.acquisition(ask);
+        self.run_with(common, ACQUIRE, "r", &own).await
     }
 
     async fn granted(&mut self, ask: &Ask) -> Reply {

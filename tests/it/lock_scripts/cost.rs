@@ -236,7 +236,11 @@ async fn commands_with_waiters(others: usize) -> Vec<(&'static str, Commands)> {
 
 fn kept(service: &str, waiters: &[Ask]) -> Vec<String> {
     let each = waiters.iter().flat_map(Ask::kept);
-    [service.to_owned()].into_iter().chain(each).collect()
+    [service, "0"]
+        .map(str::to_owned)
+        .into_iter()
+        .chain(each)
+        .collect()
 }
 
 #[tokio::test]

@@ -76,7 +76,8 @@ impl Scripts {
 
     /// A service speaks for some of its waiters.
     pub(super) async fn keep(&mut self, service: &str, waiters: &[&Ask]) -> Reply {
-        let mut own = vec![service.to_owned()];
+        let away = u8::from(self.redis_was_away);
+        let mut own = vec![service.to_owned(), away.to_string()];
         own.extend(waiters.iter().flat_map(|waiter| waiter.kept()));
         let reply = self.run(KEEP, "r", &own).await;
         assert_eq!(reply.answer(), "waiting");

@@ -183,8 +183,14 @@ impl Walk {
                     self.speaks(service).await;
                 }
             }
-            94..98 => self.time_passes(1_000).await,
-            _ => self.time_passes(8_000).await,
+            94..98 => {
+                self.heard.scripts.redis_was_away = false;
+                self.time_passes(1_000).await;
+            }
+            _ => {
+                self.heard.scripts.redis_was_away = true;
+                self.time_passes(8_000).await;
+            }
         }
     }
 
@@ -213,7 +219,8 @@ impl Walk {
     }
 
     async fn acquire(&mut self, ask: Ask) {
-        let reply = self.heard.scripts.run(ACQUIRE, "r", &ask.arguments()).await;
+        let own = self.heard.scripts.acquisition(&ask);
+        let reply = self.heard.scripts.run(ACQUIRE, "r", &own).await;
         self.log.push(format!("{ask:?}: {reply:?}"));
         let had_it = self.before.live.contains(&ask.token);
         let mut granted = None;

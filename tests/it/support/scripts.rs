@@ -56,6 +56,8 @@ pub struct Scripts {
     pub redis: TimedRedis,
     /// For how long tokens are remembered.
     pub memory: Duration,
+    /// What services say of it to the scripts that ask.
+    pub redis_was_away: bool,
     family: &'static str,
     keys: fn(&str) -> Vec<String>,
     /// Per script, what of its header has been seen.
@@ -86,6 +88,7 @@ impl Scripts {
         Self {
             redis: TimedRedis::start().await,
             memory: Common::default().memory,
+            redis_was_away: false,
             family,
             keys,
             seen: BTreeMap::new(),
