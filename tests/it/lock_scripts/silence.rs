@@ -163,10 +163,7 @@ async fn three_thousand_silent_waiters_hold_nobody_up_either() {
     scripts.crowd("there", 3_000).await;
     let alive = scripts.queued(&waiting("alive")).await;
     let again = scripts.acquire(&alive).await;
-    assert_eq!(
-        (again.number(0), again.number(1)),
-        (3_001, grant.number(2))
-    );
+    assert_eq!((again.number(0), again.number(1)), (3_001, grant.number(2)));
     scripts.release("holder").await;
     for _ in 0..4 {
         scripts.redis.pass(seconds(0.8));
