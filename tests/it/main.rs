@@ -43,4 +43,5 @@ mod support;
 mod tls;
 mod traces;
 mod undo;
+mod waiting;
 mod warnings;

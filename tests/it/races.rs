@@ -4,7 +4,7 @@ use crate::support::answers::{
     abandoned, acquired, claimed, completed, held, in_flight, released, replay,
 };
 use crate::support::blackhole::{Mode, Proxy, Upstream};
-use crate::support::redis::{RedisOptions, RedisServer};
+use crate::support::redis::RedisServer;
 use crate::support::requests::{
     abandon, acquire, claim, complete, millis, proto_duration, release, response, token,
 };
@@ -54,16 +54,6 @@ fn name_of(grant: &Claimed) -> String {
     name.expect("a token of these tests").to_owned()
 }
 
-/// A Redis that keeps all it has answered.
-async fn durable() -> RedisServer {
-    RedisServer::with(RedisOptions {
-        appendonly: true,
-        args: vec!["--appendfsync".to_owned(), "always".to_owned()],
-        ..RedisOptions::default()
-    })
-    .await
-}
-
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hundred_claims_of_one_key_at_once_one_is_granted() {
     let redis = RedisServer::start().await;
@@ -83,7 +73,7 @@ async fn of_two_hundred_claims_of_one_key_at_once_one_is_granted() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn of_two_hundred_claims_at_once_one_is_granted_though_redis_is_killed_meanwhile() {
-    let mut redis = durable().await;
+    let mut redis = RedisServer::durable().await;
     let fleet = Fleet::start(&redis, store_timeout(Duration::from_secs(15))).await;
     // Killed before the first of them, among them, and after the last.
     for round in 0..8 {

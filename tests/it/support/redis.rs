@@ -52,6 +52,16 @@ impl RedisServer {
         Self::with(RedisOptions::default()).await
     }
 
+    /// One that keeps all it has answered, whatever becomes of it.
+    pub async fn durable() -> Self {
+        Self::with(RedisOptions {
+            appendonly: true,
+            args: vec!["--appendfsync".to_owned(), "always".to_owned()],
+            ..RedisOptions::default()
+        })
+        .await
+    }
+
     /// A server with options, ready to answer.
     pub async fn with(options: RedisOptions) -> Self {
         // The port is free when it is asked for, but nothing keeps it for us until the server has
