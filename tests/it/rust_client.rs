@@ -1,8 +1,12 @@
 //! The Rust client on a real service, and on a network that fails.
 
+mod ends;
+mod fake;
 mod holding;
 mod in_turn;
 mod strange;
+mod strange_streams;
+mod streams;
 mod tokens;
 mod waiting;
 

@@ -2,6 +2,7 @@
 
 use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;
+use crate::support::metrics::on_streams;
 use crate::support::requests::acquire;
 use crate::support::shell::{Desk, Shell, is_gone};
 use claimlock::rpc::proto::acquire_lock_response::Outcome;
@@ -107,6 +108,34 @@ async fn a_killed_program_takes_its_command_with_it() {
     let going = desk.shell.start("lock nightly -- sh -c", &[WAITS]);
     let command = command_of(&desk.shell).await;
     going.signal(Signal::SIGKILL);
+    is_gone(command).await;
+}
+
+#[tokio::test]
+async fn a_lock_that_ends_with_the_program_passes_on_after_its_delay_when_that_is_killed() {
+    let desk = Desk::start().await;
+    let line = "lock nightly --lease 1h --lock-delay 2s --end-on-close -- sh -c";
+    let going = desk.shell.start(line, &[WAITS]);
+    let command = command_of(&desk.shell).await;
+    on_streams(&desk.service, 1, 0).await;
+    let killed = Instant::now();
+    going.signal(Signal::SIGKILL);
+    is_gone(command).await;
+    let next = desk.shell.run("lock nightly --wait 1h -- true", &[]).await;
+    assert_eq!((next.code, next.stderr.as_str()), (0, ""));
+    assert!(killed.elapsed() >= Duration::from_secs(2));
+}
+
+#[tokio::test]
+async fn a_lock_that_an_operator_took_away_is_known_to_be_lost_long_before_it_is_to_be_renewed() {
+    let desk = Desk::start().await;
+    let going = desk
+        .shell
+        .start("lock nightly --lease 1h -- sh -c", &[WAITS]);
+    let command = command_of(&desk.shell).await;
+    on_streams(&desk.service, 1, 0).await;
+    force_release(&desk, "nightly").await;
+    assert_eq!(going.ends().await.code, 76);
     is_gone(command).await;
 }
 

@@ -1,5 +1,6 @@
 //! What the service exports to Prometheus.
 
+use super::eventually;
 use super::service::{Service, http_get};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -52,6 +53,20 @@ impl Scrape {
         });
         grown.collect()
     }
+}
+
+/// Waits until so many locks and claims are on streams of this service.
+pub async fn on_streams(service: &Service, locks: usize, claims: usize) {
+    let what = format!("{locks} locks and {claims} claims to be on streams");
+    eventually(&what, async || {
+        let scrape = Scrape::of(service).await;
+        let is = [
+            scrape.value("claimlock_leases{kind=\"lock\"}"),
+            scrape.value("claimlock_leases{kind=\"claim\"}"),
+        ];
+        (is == [locks as f64, claims as f64]).then_some(())
+    })
+    .await;
 }
 
 /// The counter of one method's answers.
