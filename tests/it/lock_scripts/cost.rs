@@ -173,7 +173,13 @@ async fn a_call_takes_as_many_commands_with_ten_thousand_holders_as_with_twenty(
     let few = commands_with(20).await;
     let many = commands_with(10_000).await;
     for ((what, few), (_, many)) in few.into_iter().zip(many) {
-        assert_eq!(many, few, "{what}");
+        if what == "dropped silent ones" {
+            // A thousand at a time, so that whoever died holds nobody up for longer.
+            let (few, many) = (few.values().sum::<u64>(), many.values().sum::<u64>());
+            assert!((few + 1..few + 8 * 5).contains(&many), "{few}, then {many}");
+        } else {
+            assert_eq!(many, few, "{what}");
+        }
         let total: u64 = few.values().sum();
         assert!((2..=60).contains(&total), "{what}: {few:?}");
         for command in few.keys() {
@@ -248,7 +254,13 @@ async fn a_call_takes_as_many_commands_with_ten_thousand_waiters_as_with_twenty(
     let few = commands_with_waiters(20).await;
     let many = commands_with_waiters(10_000).await;
     for ((what, few), (_, many)) in few.into_iter().zip(many) {
-        assert_eq!(many, few, "{what}");
+        if what == "dropped silent ones" {
+            // A thousand at a time, so that whoever died holds nobody up for longer.
+            let (few, many) = (few.values().sum::<u64>(), many.values().sum::<u64>());
+            assert!((few + 1..few + 8 * 5).contains(&many), "{few}, then {many}");
+        } else {
+            assert_eq!(many, few, "{what}");
+        }
         let total: u64 = few.values().sum();
         assert!((2..=60).contains(&total), "{what}: {few:?}");
         for command in few.keys() {

@@ -3,60 +3,106 @@
 
 use super::{LOCK, leased, waits};
 use crate::support::program::Program;
-use crate::support::redis::RedisServer;
+use crate::support::redis::{self, RedisServer};
 use crate::support::requests::{millis, release};
-use crate::support::service::Coordination;
+use crate::support::service::{Coordination, coordination};
+use ::redis::Script;
+use ::redis::aio::MultiplexedConnection;
 use claimlock::rpc::proto::AcquireLockRequest;
 use claimlock::rpc::proto::acquire_lock_response::Outcome;
-use nix::sys::signal::Signal;
-use std::sync::{Arc, Mutex};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use std::process::Stdio;
 use std::time::{Duration, Instant};
+use tokio::io::AsyncWriteExt as _;
+use tokio::process::{Child, Command};
 
-const CLIENTS: usize = 32;
+/// In this process, and in processes of their own, which are stopped with all that they do.
+const CLIENTS: usize = 24;
+const PROCESSES: usize = 2;
+const CLIENTS_OF_A_PROCESS: usize = 4;
 const LASTS: Duration = Duration::from_secs(20);
 const LEASE: Duration = Duration::from_millis(500);
 
-/// What the lock is for: read, add one, write. Whatever comes with an old fencing token is refused.
-#[derive(Debug, Default)]
-struct Counter {
-    value: u64,
-    fence: i64,
-    added: u64,
-    refused: u64,
-}
+/// What the lock is for, in a Redis of its own: read, add one, write. Whatever comes with an old fencing token is refused.
+/// The same Redis keeps book of who holds the lock for certain: it was granted after its call was sent, and stands for a lease.
+/// Whoever comes with a newer token before that is over, and before the other has written, was let in beside it.
+#[derive(Clone)]
+struct Counter(MultiplexedConnection);
+
+const ENTER: &str = "
+local at = redis.call('TIME')
+local now = at[1] * 1000000 + at[2]
+local function get(field) return tonumber(redis.call('HGET', KEYS[1], field) or 0) end
+local fence = tonumber(ARGV[1])
+if fence < get('fence') then
+  redis.call('HINCRBY', KEYS[1], 'refused', 1)
+  return -1
+end
+if get('holder') < fence and now < get('holds_until') then redis.call('HINCRBY', KEYS[1], 'overlaps', 1) end
+redis.call('HSET', KEYS[1], 'fence', ARGV[1], 'holder', ARGV[1], 'holds_until', ARGV[2])
+return get('value')";
+
+const WRITE: &str = "
+if tonumber(ARGV[1]) < tonumber(redis.call('HGET', KEYS[1], 'fence')) then
+  redis.call('HINCRBY', KEYS[1], 'refused', 1)
+  return
+end
+redis.call('HSET', KEYS[1], 'value', ARGV[2], 'holds_until', 0)
+redis.call('HINCRBY', KEYS[1], 'added', 1)";
+
+const KEY: &str = "counter";
 
 impl Counter {
-    fn check(&mut self, fence: i64) -> bool {
-        let is_new_enough = fence >= self.fence;
-        self.fence = self.fence.max(fence);
-        self.refused += u64::from(!is_new_enough);
-        is_new_enough
+    async fn now(&mut self) -> u64 {
+        let time = ::redis::cmd("TIME").query_async(&mut self.0).await;
+        let (seconds, micros): (u64, u64) = time.expect("the time");
+        seconds * 1_000_000 + micros
     }
 
-    fn read(&mut self, fence: i64) -> Option<u64> {
-        self.check(fence).then_some(self.value)
+    /// The value; none for a token that is not new enough.
+    async fn enter(&mut self, fence: i64, holds_until: u64) -> Option<u64> {
+        let script = Script::new(ENTER);
+        let mut call = script.key(KEY);
+        call.arg(fence).arg(holds_until);
+        let value: i64 = call.invoke_async(&mut self.0).await.expect("an answer");
+        u64::try_from(value).ok()
     }
 
-    fn write(&mut self, fence: i64, value: u64) {
-        if self.check(fence) {
-            self.value = value;
-            self.added += 1;
-        }
+    async fn write(&mut self, fence: i64, value: u64) {
+        let script = Script::new(WRITE);
+        let mut call = script.key(KEY);
+        call.arg(fence).arg(value);
+        let () = call.invoke_async(&mut self.0).await.expect("an answer");
+    }
+
+    async fn of(&mut self, field: &str) -> u64 {
+        let mut get = ::redis::cmd("HGET");
+        let value: Option<u64> = get
+            .arg(KEY)
+            .arg(field)
+            .query_async(&mut self.0)
+            .await
+            .expect("an answer");
+        value.unwrap_or(0)
     }
 }
 
-type Shared = Arc<Mutex<Counter>>;
-
 /// Adds to the counter under the lock until the time is over; what came of its calls.
-async fn adds(mut client: Coordination, counter: Shared, number: usize, until: Instant) -> Told {
+async fn adds(
+    mut client: Coordination,
+    mut counter: Counter,
+    name: String,
+    until: Instant,
+) -> Told {
     let mut told = Told::default();
-    let on_counter = "nothing panics while it counts";
     for round in 0.. {
-        let name = format!("{number}-{round}");
+        let name = format!("{name}-{round}");
         let request = AcquireLockRequest {
             wait: millis(3_000),
             ..leased(LEASE, waits(LOCK, &name))
         };
+        let holds_until = counter.now().await + LEASE.as_micros() as u64;
         let grant = loop {
             if Instant::now() >= until {
                 return told;
@@ -79,8 +125,7 @@ async fn adds(mut client: Coordination, counter: Shared, number: usize, until: I
         };
         told.acquired += 1;
         let fence = grant.fencing_token;
-        let read = counter.lock().expect(on_counter).read(fence);
-        if let Some(value) = read {
+        if let Some(value) = counter.enter(fence, holds_until).await {
             let falls_silent = rand::random_range(0..60) == 0;
             let pause = if falls_silent {
                 LEASE.mul_f64(rand::random_range(1.1..1.8))
@@ -88,7 +133,7 @@ async fn adds(mut client: Coordination, counter: Shared, number: usize, until: I
                 Duration::from_micros(rand::random_range(500..6_000))
             };
             tokio::time::sleep(pause).await;
-            counter.lock().expect(on_counter).write(fence, value + 1);
+            counter.write(fence, value + 1).await;
         }
         let _ = client.release_lock(release(LOCK, &name)).await;
     }
@@ -103,9 +148,51 @@ struct Told {
     failed: u64,
 }
 
+/// Some of the clients, in a process of their own, as it is told on its input.
+#[tokio::test]
+#[ignore = "is the process that another test starts and stops"]
+async fn is_a_process_of_clients_that_add() {
+    let mut told = String::new();
+    std::io::stdin().read_line(&mut told).expect("a line");
+    let words: Vec<&str> = told.split_whitespace().collect();
+    let &[name, address, counter] = &words[..] else {
+        return;
+    };
+    let until = Instant::now() + LASTS;
+    let counter = Counter(redis::connect(counter).await.expect("it is there"));
+    let adding = (0..CLIENTS_OF_A_PROCESS).map(async |number| {
+        let client = coordination(address.parse().expect("an address")).await;
+        adds(client, counter.clone(), format!("{name}-{number}"), until).await
+    });
+    futures_util::future::join_all(adding).await;
+}
+
+async fn process_of_clients(name: &str, address: &str, counter: &RedisServer) -> Child {
+    let test = "waiting::load::is_a_process_of_clients_that_add";
+    let mut process = Command::new(std::env::current_exe().expect("the test's own file"))
+        .args(["--ignored", "--exact", test])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("it starts");
+    let told = format!("{name} {address} {}\n", counter.url());
+    let mut stdin = process.stdin.take().expect("it is piped");
+    stdin.write_all(told.as_bytes()).await.expect("it reads");
+    process
+}
+
+fn signal(process: &Child, signal: Signal) {
+    let id = process.id().expect("it runs");
+    let id = Pid::from_raw(id.try_into().expect("an id"));
+    kill(id, signal).expect("our own child takes signals");
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_update_under_the_lock_is_lost_though_clients_a_service_and_redis_fall_silent() {
     let mut redis = RedisServer::durable().await;
+    let resource = RedisServer::start().await;
+    let mut counter = Counter(resource.connect().await);
     let programs = [
         Program::serve(&redis.url(), &[]).await,
         Program::serve(&redis.url(), &[]).await,
@@ -117,16 +204,25 @@ async fn no_update_under_the_lock_is_lost_though_clients_a_service_and_redis_fal
             clients.push(program.coordination().await);
         }
     }
-    let counter = Shared::default();
     let until = Instant::now() + LASTS;
     let adding: Vec<_> = (0..CLIENTS)
         .map(|number| {
             let client = clients[number % clients.len()].clone();
-            tokio::spawn(adds(client, counter.clone(), number, until))
+            tokio::spawn(adds(client, counter.clone(), number.to_string(), until))
         })
         .collect();
+    let mut processes = Vec::new();
+    for number in 0..PROCESSES {
+        let address = programs[number % 2].grpc.to_string();
+        let name = format!("process-{number}");
+        processes.push(process_of_clients(&name, &address, &resource).await);
+    }
     for part in 1..=4 {
-        tokio::time::sleep(LASTS / 6).await;
+        tokio::time::sleep(LASTS / 8).await;
+        let stopped = &processes[part % PROCESSES];
+        signal(stopped, Signal::SIGSTOP);
+        tokio::time::sleep(LEASE * 2).await;
+        signal(stopped, Signal::SIGCONT);
         if part % 2 == 0 {
             redis.restart().await;
             continue;
@@ -144,14 +240,18 @@ async fn no_update_under_the_lock_is_lost_though_clients_a_service_and_redis_fal
         all.lost += told.lost;
         all.failed += told.failed;
     }
-    let counter = counter.lock().expect("nobody counts any more");
+    for mut process in processes {
+        let ended = process.wait().await.expect("it ends");
+        assert!(ended.success(), "{ended}");
+    }
+    let (added, refused) = (counter.of("added").await, counter.of("refused").await);
     eprintln!(
-        "{CLIENTS} clients in {LASTS:?}: {all:?}; {} added, {} refused for an old fencing token",
-        counter.added, counter.refused
+        "{CLIENTS} clients here and {PROCESSES} processes of {CLIENTS_OF_A_PROCESS} in {LASTS:?}: \
+         {added} added, {refused} refused for an old fencing token; here {all:?}"
     );
-    assert_eq!(counter.value, counter.added, "an update was lost");
-    assert!(counter.added > 100, "{}", counter.added);
-    assert!(counter.refused > 0, "nobody was late");
-    drop(counter);
+    assert_eq!(counter.of("value").await, added, "an update was lost");
+    assert_eq!(counter.of("overlaps").await, 0, "two held the lock at once");
+    assert!(added > 100, "{added}");
+    assert!(refused > 0, "nobody was late");
     assert_eq!(redis.keys_without_expiry().await, [""; 0]);
 }

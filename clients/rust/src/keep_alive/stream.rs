@@ -365,7 +365,7 @@ impl Stream {
 
 enum Incoming {
     Opening(Pin<Box<dyn Future<Output = Result<Streaming<KeepAliveResponse>, Status>> + Send>>),
-    Open(Streaming<KeepAliveResponse>),
+    Open(Box<Streaming<KeepAliveResponse>>),
     Over,
 }
 
@@ -380,7 +380,7 @@ impl Incoming {
     async fn next(&mut self) -> Result<Heard, Status> {
         match self {
             Self::Opening(opening) => {
-                *self = Self::Open(opening.await?);
+                *self = Self::Open(Box::new(opening.await?));
                 Ok(Heard::Opened)
             }
             Self::Open(open) => Ok(open.message().await?.map_or(Heard::End, Heard::Message)),
