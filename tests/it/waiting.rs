@@ -202,6 +202,15 @@ impl World {
         asked_at
     }
 
+    /// From now on neither a script may tell anything nor a service hear it.
+    async fn forbid_wake_ups(&self) {
+        redis::cmd("ACL")
+            .arg(&["SETUSER", "default", "resetchannels"])
+            .exec_async(&mut self.redis.connect().await)
+            .await
+            .expect("an operator may");
+    }
+
     /// Nothing of the queue is in Redis, and nobody is counted as waiting.
     async fn queue_is_gone(&self) {
         queue_is_gone(&self.redis).await;

@@ -195,6 +195,66 @@ async fn a_rolling_restart_of_both_services_keeps_the_order_of_those_who_come_ba
 }
 
 #[tokio::test]
+async fn waiters_whose_connections_end_at_their_age_keep_their_places() {
+    let redis = RedisServer::start().await;
+    let aged = Settings {
+        max_connection_age: Some(Duration::from_millis(300)),
+        ..Settings::default()
+    };
+    let service = Service::with(&redis, aged).await;
+    let outside = Service::start(&redis).await;
+    let mut admin = outside.admin().await;
+    let mut client = outside.coordination().await;
+    acquired(client.acquire_lock(waits(LOCK, "holder")).await);
+    let mut line = Vec::new();
+    for number in 0..10 {
+        line.push(tokio::spawn(turn_at_any([service.grpc; 2], number)));
+        stand(&mut admin, LOCK, number + 1).await;
+    }
+    // Several ages later.
+    tokio::time::sleep(Duration::from_millis(1_500)).await;
+    released(client.release_lock(release(LOCK, "holder")).await);
+    let mut turns = Vec::new();
+    for call in line {
+        let (turn, moves) = call.await.expect("no panic");
+        turns.push(turn.expect("its turn"));
+        assert!(moves > 1, "{moves}");
+    }
+    assert_eq!(order(&turns), (0..10).collect::<Vec<_>>());
+    super::queue_is_gone(&redis).await;
+}
+
+#[tokio::test]
+async fn a_service_that_was_suspended_comes_back_to_the_places_of_its_waiters() {
+    let redis = RedisServer::start().await;
+    let service = Service::start(&redis).await;
+    let program = Program::serve(&redis.url(), &[]).await;
+    program.is_ready().await;
+    let mut admin = service.admin().await;
+    let clients = [service.coordination().await, program.coordination().await];
+    let mut client = clients[0].clone();
+    acquired(client.acquire_lock(waits(LOCK, "holder")).await);
+    let mut line = Vec::new();
+    for number in 1..=10 {
+        let request = waits(LOCK, &number.to_string());
+        let client = clients[number % 2].clone();
+        line.push(tokio::spawn(take_turn(client, request, number)));
+        stand(&mut admin, LOCK, number).await;
+    }
+    program.signal(Signal::SIGSTOP);
+    stand(&mut admin, LOCK, 5).await;
+    // One more comes, and only then those who were silent.
+    let last = take_turn(client.clone(), waits(LOCK, "11"), 11);
+    line.push(tokio::spawn(last));
+    stand(&mut admin, LOCK, 6).await;
+    program.signal(Signal::SIGCONT);
+    stand(&mut admin, LOCK, 11).await;
+    released(client.release_lock(release(LOCK, "holder")).await);
+    assert_eq!(order(&served(line).await), (1..=11).collect::<Vec<_>>());
+    super::queue_is_gone(&redis).await;
+}
+
+#[tokio::test]
 async fn a_call_that_does_not_wait_goes_past_nobody_and_a_token_that_waits_is_released() {
     let mut world = World::start().await;
     acquired(world.client(0).acquire_lock(waits(LOCK, "holder")).await);

@@ -75,10 +75,7 @@ async fn without_any_wake_up_each_turn_comes_within_a_second() {
     let mut world = World::start().await;
     acquired(world.client(0).acquire_lock(waits(LOCK, "holder")).await);
     let line = world.line_up(0..6).await;
-    // Neither a script may tell anything nor a service hear it.
-    let mut connection = world.redis.connect().await;
-    let nobody = ["ACL", "SETUSER", "default", "resetchannels"];
-    command(&mut connection, &nobody).await;
+    world.forbid_wake_ups().await;
     let freed_at = world.release("holder").await;
     let turns = served(line).await;
     assert_eq!(order(&turns), (0..6).collect::<Vec<_>>());
