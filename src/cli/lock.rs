@@ -92,12 +92,13 @@ pub(super) struct LockCommand {
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     hold_at_least: Option<Duration>,
 
-    /// How long nobody gets the lock after its lease ended without a release, at most 60s [default: as --kill-after]
+    /// How long nobody gets the lock after its lease ended without a release, at most 60s [default: as --kill-after, and
+    /// 5s more with --end-on-close]
     #[arg(long, value_name = "DURATION", value_parser = any_duration)]
     lock_delay: Option<Duration>,
 
-    /// End the lock, and begin its --lock-delay, as soon as the connection to the service breaks: when this program is
-    /// killed, others need not wait for the lease. One that breaks under a command that runs may cost it the lock
+    /// End the lock with the connection to the service, so that others need not wait for the lease when this program is
+    /// killed; a connection that breaks while the command runs may cost it the lock
     #[arg(long)]
     end_on_close: bool,
 
@@ -121,6 +122,8 @@ pub(super) struct LockCommand {
     ask: Ask,
 }
 
+/// How long after a lock ended with the connection that may be known here at the latest.
+const LOSS_IS_KNOWN_AFTER: Duration = Duration::from_secs(5);
 /// The service takes no longer delay.
 const LONGEST_LOCK_DELAY: Duration = Duration::from_secs(60);
 
@@ -148,9 +151,15 @@ impl LockCommand {
 
     async fn acquire(&self, client: &Client) -> Result<Acquisition, Error> {
         let holder = self.holder.clone();
-        let lock_delay = self
-            .lock_delay
-            .unwrap_or(self.kill_after.min(LONGEST_LOCK_DELAY));
+        let lock_delay = self.lock_delay.unwrap_or_else(|| {
+            let known_after = if self.end_on_close {
+                LOSS_IS_KNOWN_AFTER
+            } else {
+                Duration::ZERO
+            };
+            let delay = self.kill_after.saturating_add(known_after);
+            delay.min(LONGEST_LOCK_DELAY)
+        });
         let mut lock = Lock::new(&self.name)
             .holder(holder.unwrap_or_else(ask::default_holder))
             .lease(self.lease)

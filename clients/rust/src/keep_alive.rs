@@ -23,6 +23,8 @@ use tokio::sync::{mpsc, oneshot};
 
 /// A service and its client may find out seconds apart that the path between them is gone, as each does by pings.
 const FOUND_OUT_APART: Duration = Duration::from_secs(3);
+/// A lease that could not be moved to another stream in that time hardly will be.
+const MOVED_WITHIN: Duration = Duration::from_secs(2);
 
 /// What a renewal is answered. Where there is no answer the stream is down.
 type Answer = Result<Renewal, Failure>;
@@ -99,9 +101,11 @@ pub(crate) struct EndOnClose {
 }
 
 impl EndOnClose {
-    /// How long after a stream broke here it is certain that nobody else has it.
-    fn is_safe_for(self) -> Duration {
-        self.delay.saturating_sub(FOUND_OUT_APART)
+    /// How long it counts as held after its stream broke here: no longer than it is certain that nobody else has it, nor
+    /// than it takes to move it to another stream. What is left of the delay is for ending the work.
+    fn stands_for(self) -> Duration {
+        let is_safe = self.delay.saturating_sub(FOUND_OUT_APART);
+        is_safe.min(MOVED_WITHIN)
     }
 }
 

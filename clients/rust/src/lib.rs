@@ -33,6 +33,8 @@
 //! - a claim or lock whose caller gives up, by dropping a future or a guard, is given back in the background. A process
 //!   that is about to end calls [`Client::finish`] to wait for that.
 //!
+//! The leases of what it holds are renewed over one stream for it and all its clones, and by calls where that is down.
+//!
 //! A [`Client`] is cheap to clone, connects at its first call, and belongs to the tokio runtime of that call.
 
 mod asking;

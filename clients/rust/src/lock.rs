@@ -57,7 +57,7 @@ impl Lock {
         self
     }
 
-    /// How long the lock stands if this process falls silent; renewed at a third of it. 30 s unless set.
+    /// How long the lock stands if this process falls silent; renewed at each third of it. 30 s unless set.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.message.lease = Some(time::to_wire(lease));
         self
@@ -100,8 +100,9 @@ impl Lock {
     /// is released: so it passes on soon when this process is killed, and not when its lease ends. Off unless set.
     ///
     /// A connection may also break under a process that goes on. Then the lock is renewed over another if that is sooner
-    /// than the service notices; else it is lost, which is told here before its `lock_delay` is over, less the three
-    /// seconds by which the two may notice apart. With a shorter delay it is told at once.
+    /// than the service notices; else it is lost. Where the service cannot be heard that is told two seconds after the
+    /// break was noticed here, which may be three seconds later than the service did: so have a `lock_delay` of five
+    /// seconds, and as long as it takes to end the work. With less than five it is told sooner, with three or less at once.
     pub fn end_on_close(mut self, end_on_close: bool) -> Self {
         self.end_on_close = end_on_close;
         self

@@ -80,7 +80,7 @@ impl Request {
         self
     }
 
-    /// How long the claim stands if this process falls silent; renewed at a third of it. 30 s unless set.
+    /// How long the claim stands if this process falls silent; renewed at each third of it. 30 s unless set.
     pub fn lease(mut self, lease: Duration) -> Self {
         self.message.lease = Some(time::to_wire(lease));
         self

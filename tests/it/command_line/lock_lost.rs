@@ -79,12 +79,27 @@ async fn what_a_command_left_behind_when_it_ended_as_told_is_killed_too() {
 #[tokio::test]
 async fn a_command_is_ended_when_the_lease_ran_out_unheard_and_nobody_gets_in_before() {
     let desk = Desk::start().await;
+    nobody_gets_in_before_the_command_ended(&desk, "--lease 500ms", 0).await;
+}
+
+#[tokio::test]
+async fn a_command_is_ended_when_its_connection_broke_that_the_lock_ends_with_and_nobody_gets_in_before()
+ {
+    let desk = Desk::start().await;
+    nobody_gets_in_before_the_command_ended(&desk, "--lease 1h --end-on-close", 1).await;
+}
+
+/// So many locks are to be on streams when the service cannot be heard any more.
+async fn nobody_gets_in_before_the_command_ended(desk: &Desk, flags: &str, on_stream: usize) {
     let proxy = Proxy::start(Upstream::Tcp(desk.service.grpc));
     let shell = Shell::new(proxy.addr());
     // It takes a second to end.
     let script = format!("trap 'sleep 1; echo ended > ended; exit' TERM; {WAITS}");
-    let going = shell.start("lock nightly --lease 500ms -- sh -c", &[&script]);
+    let going = shell.start(&format!("lock nightly {flags} -- sh -c"), &[&script]);
     command_of(&shell).await;
+    if on_stream > 0 {
+        on_streams(&desk.service, on_stream, 0).await;
+    }
     proxy.set(Mode::BlackHole).await;
     let mut other = desk.service.coordination().await;
     let mut request = acquire("nightly", "other");

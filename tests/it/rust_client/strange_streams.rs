@@ -10,13 +10,17 @@ const LEASE: Duration = Duration::from_secs(2);
 
 /// A lock that a service with such streams has granted.
 async fn held(streams: Streams) -> (HeldLock, Arc<Counts>) {
+    held_as(streams, &Lock::new("disk").lease(LEASE)).await
+}
+
+async fn held_as(streams: Streams, lock: &Lock) -> (HeldLock, Arc<Counts>) {
     let ways = Ways {
         has_locks: true,
         streams,
         ..Ways::default()
     };
     let (client, counts) = fake::start(ways).await;
-    match client.acquire(&Lock::new("disk").lease(LEASE)).await {
+    match client.acquire(lock).await {
         Ok(Acquisition::Acquired(held)) => (held, counts),
         other => panic!("{other:?}"),
     }
@@ -33,6 +37,23 @@ async fn a_service_without_streams_is_asked_by_calls_and_for_a_stream_once() {
     outlives_its_lease(&held).await;
     assert!(counts.lock_renewals() >= 2, "{counts:?}");
     assert_eq!(counts.streams(), 1);
+}
+
+#[tokio::test]
+async fn a_lock_that_is_to_end_with_its_stream_stands_where_there_is_none() {
+    let lock = Lock::new("disk").lease(LEASE).end_on_close(true);
+    let (held, counts) = held_as(Streams::Unknown, &lock).await;
+    outlives_its_lease(&held).await;
+    assert!(counts.lock_renewals() >= 2, "{counts:?}");
+}
+
+#[tokio::test]
+async fn a_lock_that_is_to_end_with_its_stream_is_lost_where_none_lasts() {
+    let lock = Lock::new("disk").lease(LEASE * 100).end_on_close(true);
+    let (held, counts) = held_as(Streams::Ended, &lock).await;
+    let loss = tokio::time::timeout(crate::support::BOUND, held.lost()).await;
+    assert_eq!(loss.expect("it is told").reason, LossReason::NotRenewed);
+    assert_eq!(counts.lock_renewals(), 0);
 }
 
 #[tokio::test]

@@ -85,7 +85,7 @@ impl Leases {
             lease.news.tell(|told| {
                 told.severed = Some(Severed {
                     at: now,
-                    stands_until: later(now, end_on_close.is_safe_for()),
+                    stands_until: later(now, end_on_close.stands_for()),
                 });
             });
         }

@@ -85,13 +85,13 @@ impl Keeper {
                 return;
             };
             tracing::debug!(?end, ?pause, "a stream that kept leases alive is over");
-            if !matches!(end, End::Draining) {
+            if end.may_end_leases(stream.state) {
                 self.leases.sever(self.number);
             }
-            if matches!(end, End::Silent) {
-                stream.leave_open();
+            match end {
+                End::Silent => stream.leave_open(),
+                _ => drop(stream),
             }
-            drop(stream);
             if !self.turn_away_for(pause).await {
                 return;
             }
@@ -309,6 +309,20 @@ enum End {
     Unwanted,
 }
 
+impl End {
+    /// Whether leases that are to end with the stream may have done so.
+    fn may_end_leases(&self, state: State) -> bool {
+        match self {
+            Self::Draining => false,
+            // It was refused. Where the connection broke nobody knows whether it was taken.
+            Self::Failed(failure) if state == State::Opening => {
+                failure.kind == FailureKind::Unavailable
+            }
+            Self::Closed | Self::Failed(_) | Self::Silent | Self::Idle | Self::Unwanted => true,
+        }
+    }
+}
+
 /// How far a stream has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
@@ -351,11 +365,11 @@ impl Stream {
         Some(later(since, SILENT_AFTER))
     }
 
-    /// Goes on being open for a while, unheard.
-    fn leave_open(&mut self) {
-        let (outgoing, _) = mpsc::channel(1);
-        let outgoing = std::mem::replace(&mut self.outgoing, outgoing);
-        let incoming = std::mem::replace(&mut self.incoming, Incoming::Over);
+    /// Goes on being open for a while, unheard. Whoever waits for an answer is told that there will be none.
+    fn leave_open(self) {
+        let Self {
+            outgoing, incoming, ..
+        } = self;
         tokio::spawn(async move {
             tokio::time::sleep(LEFT_OPEN_FOR).await;
             drop((outgoing, incoming));
@@ -366,7 +380,6 @@ impl Stream {
 enum Incoming {
     Opening(Pin<Box<dyn Future<Output = Result<Streaming<KeepAliveResponse>, Status>> + Send>>),
     Open(Box<Streaming<KeepAliveResponse>>),
-    Over,
 }
 
 enum Heard {
@@ -384,7 +397,6 @@ impl Incoming {
                 Ok(Heard::Opened)
             }
             Self::Open(open) => Ok(open.message().await?.map_or(Heard::End, Heard::Message)),
-            Self::Over => Ok(Heard::End),
         }
     }
 }
