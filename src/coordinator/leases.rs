@@ -28,6 +28,8 @@ pub(super) struct Streams(Arc<Open>);
 struct Open {
     opened: AtomicU64,
     streams: Mutex<HashMap<u64, Arc<Stream>>>,
+    /// Rings when leases are to be looked at now.
+    bell: Notify,
 }
 
 impl Streams {
@@ -315,6 +317,10 @@ mod tests {
 
     /// A stream, on a store that nothing is asked of.
     pub(super) fn stream() -> Arc<Stream> {
+        open_stream().1
+    }
+
+    pub(super) fn open_stream() -> (Streams, Arc<Stream>) {
         let metrics = Metrics::new("1.2.3", TenantLimit::none());
         let settings = StoreSettings {
             connections: 1,
@@ -323,7 +329,9 @@ mod tests {
             max_retention: Retention::largest(Millis::new(600_000)),
         };
         let store = Store::open("unix:///nowhere", settings, metrics.clone()).expect("a URL");
-        Streams::default().open(store, metrics)
+        let streams = Streams::default();
+        let stream = streams.open(store, metrics);
+        (streams, stream)
     }
 
     pub(super) fn message(key: &str, end_on_close: bool) -> KeepAlive {

@@ -75,6 +75,7 @@ impl Coordinator {
                 WakeUp::Listening => {
                     queue.speak_now();
                     claim_waits.look_now();
+                    streams.look_now();
                 }
                 WakeUp::Turn { lock, token, after } => queue.turn(&lock, &token, after),
                 WakeUp::PlaceTaken { lock, token, nonce } => {

@@ -30,9 +30,20 @@ impl Streams {
                     Ok(()) => EVERY,
                     Err(StoreIsAway) => AGAIN_AFTER,
                 };
-                tokio::time::sleep(pause).await;
+                let _ = tokio::time::timeout(pause, streams.0.bell.notified()).await;
             }
         }))
+    }
+
+    /// Looks at all there are: what was told of some may have gone unheard.
+    pub fn look_now(&self) {
+        let now = Instant::now();
+        for stream in self.streams().values() {
+            for entry in stream.table().leases.values_mut() {
+                entry.look_at = now;
+            }
+        }
+        self.0.bell.notify_one();
     }
 
     async fn look_at_what_is_due(&self) -> Result<(), StoreIsAway> {
@@ -132,7 +143,7 @@ fn is_own_doing(reason: LossReason) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{LEASE, lost, message, renewed, stream};
+    use super::super::tests::{LEASE, lost, message, open_stream, renewed, stream};
     use super::*;
 
     const KEPT: Standing = Standing::Kept { lease_left: LEASE };
@@ -197,6 +208,21 @@ mod tests {
             stream.stands(&stream.only_due(now), standing, now);
             assert_eq!((stream.on_it(), stream.told()), (0, expected));
         }
+    }
+
+    #[tokio::test]
+    async fn all_leases_are_looked_at_when_something_may_have_gone_unheard() {
+        let (streams, stream) = open_stream();
+        let name = stream.keeps("k");
+        let (_, under_way) = stream.comes_in(&message("k", false));
+        streams.look_now();
+        // What is under way may have been renewed before it was lost, so its answer is no look.
+        assert!(stream.due(Instant::now()).is_empty());
+        let _ = stream.is_answered(&name, under_way.stamp, renewed());
+        assert_eq!(stream.only_due(Instant::now()).stamp, under_way.stamp);
+        let (_, since) = stream.comes_in(&message("k", false));
+        let _ = stream.is_answered(&name, since.stamp, renewed());
+        assert!(stream.due(Instant::now()).is_empty());
     }
 
     #[tokio::test]
