@@ -20,6 +20,10 @@ use tokio_util::task::task_tracker::TaskTrackerToken;
 /// How long a lease is tried to end with its stream at least: renewals beside the stream may have made it longer than it heard.
 const WORTH_TRYING: Duration = Duration::from_secs(60);
 
+/// While a stream has more leases than this, it does not take up others of which nobody knows whether they are on it: while
+/// the store is away, none of those can be looked at.
+const UNSURE_UP_TO: usize = 50_000;
+
 /// The streams that are open. Cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Streams(Arc<Open>);
@@ -187,9 +191,12 @@ impl Stream {
             Ok(RenewOutcome::Lost(_)) if is_latest => {
                 table.leases.remove(name);
             }
-            // Nobody knows whether the lease is on the stream, but its client knows that it has to ask again.
+            // Nobody knows whether the lease is on the stream. Its client knows that it has to ask again; but if it goes away
+            // instead, what was to end with the stream is to do so.
             Err(_) if is_latest && entry.ends_at.is_none() => {
-                table.leases.remove(name);
+                if !entry.end_on_close || table.leases.len() > UNSURE_UP_TO {
+                    table.leases.remove(name);
+                }
             }
             Ok(RenewOutcome::Lost(_)) | Err(_) => {}
         }
@@ -416,6 +423,10 @@ mod tests {
         let (name, unheard) = stream.comes_in(&message("k", false));
         let _ = stream.is_answered(&name, unheard.stamp, away());
         assert_eq!(stream.on_it(), 0, "nobody knows whether it is on it");
+        let (name, unheard) = stream.comes_in(&message("to end", true));
+        let _ = stream.is_answered(&name, unheard.stamp, away());
+        assert_eq!(stream.on_it(), 1, "if it is, it ends with it");
+        stream.comes_in(&KeepAlive::Detach(name));
         let (name, heard) = stream.comes_in(&message("k", false));
         let _ = stream.is_answered(&name, heard.stamp, renewed());
         let (_, unheard) = stream.comes_in(&message("k", false));
