@@ -8,10 +8,8 @@
 --   'late'}
 
 local token = ARGV[4]
-local h = holder_of(token)
-local reason = spent(token, h)
-if reason then return {now, 'lost', reason} end
-if not is_live(h) then return {now, 'lost', 'NOT_FOUND'} end
+local h, reason = holding(token)
+if not h then return {now, 'lost', reason} end
 
 -- Whoever renews has heard of the grant, which can no longer be undone.
 h[NONCE] = ''

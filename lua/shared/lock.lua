@@ -113,6 +113,15 @@ local function spent(token, h)
   return nil
 end
 
+-- The live holder that a token names; nil for one that does not hold the lock, with the reason.
+local function holding(token)
+  local h = holder_of(token)
+  local reason = spent(token, h)
+  if reason then return nil, reason end
+  if not is_live(h) then return nil, 'NOT_FOUND' end
+  return h
+end
+
 -- Those whose lease ended and whose streams are to be told so, once it is known whether somebody acquired the lock since.
 local to_be_told = {}
 

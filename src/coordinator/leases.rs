@@ -1,6 +1,8 @@
 //! Streams that keep leases alive: which leases are on each, so that it is told of their loss, and those end with it that
 //! shall. What a lease is, and which stream it belongs to, the store knows; a stream asks for it anew with every renewal.
 
+mod looks;
+
 use super::Coordinator;
 use super::cleanup::Cleanups;
 use super::report::{Report, Subject};
@@ -15,9 +17,12 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio_util::task::task_tracker::TaskTrackerToken;
 
-/// A stream forgets a lease that ended so long ago: whoever works under many, each for a while, need not take each off.
-const FORGET_AFTER: Duration = Duration::from_secs(60);
-const LOOK_EVERY: Duration = Duration::from_secs(10);
+/// How long a lease is tried to end with its stream at least: renewals beside the stream may have made it longer than it heard.
+const WORTH_TRYING: Duration = Duration::from_secs(60);
+
+/// While a stream has more leases than this, it does not take up others of which nobody knows whether they are on it: while
+/// the store is away, none of those can be looked at.
+const UNSURE_UP_TO: usize = 50_000;
 
 /// The streams that are open. Cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +32,8 @@ pub(super) struct Streams(Arc<Open>);
 struct Open {
     opened: AtomicU64,
     streams: Mutex<HashMap<u64, Arc<Stream>>>,
+    /// Rings when leases are to be looked at now.
+    bell: Notify,
 }
 
 impl Streams {
@@ -39,7 +46,6 @@ impl Streams {
                 leases: HashMap::new(),
                 last_stamp: 0,
                 to_tell: VecDeque::new(),
-                looked_at: Instant::now(),
             }),
             bell: Notify::new(),
         });
@@ -79,15 +85,18 @@ struct Table {
     last_stamp: i64,
     /// Losses that the client has not been told of. No more than leases on the stream.
     to_tell: VecDeque<(LeaseName, LossReason)>,
-    /// When leases were last looked through for those to forget.
-    looked_at: Instant,
 }
 
 /// A lease on a stream.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
-    /// Of the last message about it.
+    /// Of the first message about it, and of the last.
+    first_stamp: i64,
     stamp: i64,
+    /// Messages about it that are under way.
+    unanswered: usize,
+    /// When the store is asked how it stands, if no message has come by then.
+    look_at: Instant,
     /// It ends with the stream.
     end_on_close: bool,
     /// When it ends, as far as was heard; nothing before a renewal succeeded.
@@ -95,6 +104,21 @@ struct Entry {
     /// It is lost, whatever is answered yet to messages up to this stamp.
     lost: Option<(LossReason, i64)>,
     counted: Option<Counted>,
+}
+
+impl Entry {
+    fn new(stamp: i64, now: Instant) -> Self {
+        Self {
+            first_stamp: stamp,
+            stamp,
+            unanswered: 0,
+            look_at: now + looks::AFTER,
+            end_on_close: false,
+            ends_at: None,
+            lost: None,
+            counted: None,
+        }
+    }
 }
 
 impl Stream {
@@ -108,7 +132,6 @@ impl Stream {
     fn comes_in(&self, message: &KeepAlive) -> (LeaseName, Asked) {
         let now = Instant::now();
         let mut table = self.table();
-        table.forget_old(now);
         let stamp = self.store.stamp(now).max(table.last_stamp + 1);
         table.last_stamp = stamp;
         let name = match message {
@@ -117,8 +140,11 @@ impl Stream {
                 end_on_close,
             } => {
                 let name = renewal.name();
-                let entry = table.leases.entry(name.clone()).or_default();
+                let entry = table.leases.entry(name.clone());
+                let entry = entry.or_insert_with(|| Entry::new(stamp, now));
                 entry.stamp = stamp;
+                entry.unanswered += 1;
+                entry.look_at = now + looks::AFTER;
                 entry.end_on_close |= end_on_close;
                 name
             }
@@ -145,6 +171,10 @@ impl Stream {
         let Some(entry) = table.leases.get_mut(name) else {
             return result;
         };
+        // Any older one was about an entry that is no more.
+        if entry.first_stamp <= stamp {
+            entry.unanswered = entry.unanswered.saturating_sub(1);
+        }
         let is_latest = entry.stamp <= stamp;
         match result {
             Ok(RenewOutcome::Renewed { lease_left, .. }) => {
@@ -161,9 +191,12 @@ impl Stream {
             Ok(RenewOutcome::Lost(_)) if is_latest => {
                 table.leases.remove(name);
             }
-            // Nobody knows whether the lease is on the stream, but its client knows that it has to ask again.
+            // Nobody knows whether the lease is on the stream. Its client knows that it has to ask again; but if it goes away
+            // instead, what was to end with the stream is to do so.
             Err(_) if is_latest && entry.ends_at.is_none() => {
-                table.leases.remove(name);
+                if !entry.end_on_close || table.leases.len() > UNSURE_UP_TO {
+                    table.leases.remove(name);
+                }
             }
             Ok(RenewOutcome::Lost(_)) | Err(_) => {}
         }
@@ -184,17 +217,6 @@ impl Stream {
         entry.counted = None;
         table.to_tell.push_back((name.clone(), reason));
         self.bell.notify_one();
-    }
-}
-
-impl Table {
-    fn forget_old(&mut self, now: Instant) {
-        if now < self.looked_at + LOOK_EVERY {
-            return;
-        }
-        self.looked_at = now;
-        let is_on = |entry: &Entry| entry.ends_at.is_none_or(|at| now < at + FORGET_AFTER);
-        self.leases.retain(|_, entry| is_on(entry));
     }
 }
 
@@ -252,23 +274,19 @@ impl LeaseStream {
     pub async fn lost(&self) -> (LeaseName, LossReason) {
         loop {
             let rings = self.stream.bell.notified();
-            let (next, look_at) = {
-                let mut table = self.stream.table();
-                table.forget_old(Instant::now());
-                (table.to_tell.pop_front(), table.looked_at + LOOK_EVERY)
-            };
+            let next = self.stream.table().to_tell.pop_front();
             if let Some((name, reason)) = next {
                 let report = Report::begin(&self.stream.metrics, CALL, Subject::of(&name));
                 report.end(Ok(&RenewOutcome::Lost(reason)));
                 return (name, reason);
             }
-            let _ = tokio::time::timeout_at(look_at.into(), rings).await;
+            rings.await;
         }
     }
 
     /// The stream ended, and not because the service or its connection did: so do the leases that shall.
     pub fn end(self) {
-        let at_least = Instant::now() + self.stream.store.timeout();
+        let at_least = Instant::now() + WORTH_TRYING;
         let leases = std::mem::take(&mut self.stream.table().leases);
         let ending = leases.into_iter().filter_map(|(name, entry)| {
             let ends = entry.end_on_close && entry.lost.is_none();
@@ -302,10 +320,14 @@ mod tests {
     use crate::metrics::TenantLimit;
     use crate::store::StoreSettings;
 
-    const LEASE: Duration = Duration::from_secs(30);
+    pub(super) const LEASE: Duration = Duration::from_secs(30);
 
     /// A stream, on a store that nothing is asked of.
-    fn stream() -> Arc<Stream> {
+    pub(super) fn stream() -> Arc<Stream> {
+        open_stream().1
+    }
+
+    pub(super) fn open_stream() -> (Streams, Arc<Stream>) {
         let metrics = Metrics::new("1.2.3", TenantLimit::none());
         let settings = StoreSettings {
             connections: 1,
@@ -314,10 +336,12 @@ mod tests {
             max_retention: Retention::largest(Millis::new(600_000)),
         };
         let store = Store::open("unix:///nowhere", settings, metrics.clone()).expect("a URL");
-        Streams::default().open(store, metrics)
+        let streams = Streams::default();
+        let stream = streams.open(store, metrics);
+        (streams, stream)
     }
 
-    fn message(key: &str, end_on_close: bool) -> KeepAlive {
+    pub(super) fn message(key: &str, end_on_close: bool) -> KeepAlive {
         let renewal = Renewal::Claim(RenewClaim {
             id: ClaimId {
                 tenant: Tenant::parse("default".to_owned()).expect("a tenant"),
@@ -334,7 +358,7 @@ mod tests {
         }
     }
 
-    fn renewed() -> Result<RenewOutcome, Failure> {
+    pub(super) fn renewed() -> Result<RenewOutcome, Failure> {
         Ok(RenewOutcome::Renewed {
             lease_left: LEASE,
             fencing_token: 7,
@@ -348,12 +372,12 @@ mod tests {
         })
     }
 
-    fn lost(reason: LossReason) -> Result<RenewOutcome, Failure> {
+    pub(super) fn lost(reason: LossReason) -> Result<RenewOutcome, Failure> {
         Ok(RenewOutcome::Lost(reason))
     }
 
     impl Stream {
-        fn on_it(&self) -> usize {
+        pub(super) fn on_it(&self) -> usize {
             self.table().leases.len()
         }
     }
@@ -399,6 +423,10 @@ mod tests {
         let (name, unheard) = stream.comes_in(&message("k", false));
         let _ = stream.is_answered(&name, unheard.stamp, away());
         assert_eq!(stream.on_it(), 0, "nobody knows whether it is on it");
+        let (name, unheard) = stream.comes_in(&message("to end", true));
+        let _ = stream.is_answered(&name, unheard.stamp, away());
+        assert_eq!(stream.on_it(), 1, "if it is, it ends with it");
+        stream.comes_in(&KeepAlive::Detach(name));
         let (name, heard) = stream.comes_in(&message("k", false));
         let _ = stream.is_answered(&name, heard.stamp, renewed());
         let (_, unheard) = stream.comes_in(&message("k", false));
@@ -417,20 +445,5 @@ mod tests {
         let (_, again) = stream.comes_in(&message("k", false));
         let _ = stream.is_answered(&name, again.stamp, renewed());
         assert!(!stream.table().leases[&name].end_on_close);
-    }
-
-    #[tokio::test]
-    async fn a_lease_that_ended_long_ago_is_forgotten() {
-        let stream = stream();
-        for key in ["a", "b"] {
-            let (name, asked) = stream.comes_in(&message(key, true));
-            let _ = stream.is_answered(&name, asked.stamp, renewed());
-        }
-        stream.comes_in(&message("under way", true));
-        let over = Instant::now() + LEASE;
-        stream.table().forget_old(over + FORGET_AFTER / 2);
-        assert_eq!(stream.on_it(), 3);
-        stream.table().forget_old(over + FORGET_AFTER * 2);
-        assert_eq!(stream.on_it(), 1);
     }
 }

@@ -58,7 +58,7 @@ pub struct Coordinator {
     streams: Streams,
     claim_waits: ClaimWaits,
     /// What runs beside the calls, for as long as there is a coordinator.
-    _background: Arc<[AbortOnDropHandle<()>; 2]>,
+    _background: Arc<[AbortOnDropHandle<()>; 3]>,
 }
 
 impl Coordinator {
@@ -66,6 +66,7 @@ impl Coordinator {
     pub fn new(store: Store, limits: Limits, metrics: Metrics) -> Self {
         let (queue, speaking) = Queue::new(store.clone(), metrics.clone());
         let streams = Streams::default();
+        let looking = streams.look();
         let claim_waits = ClaimWaits::new(store.clone(), metrics.clone());
         let listening = store.listen({
             let (queue, streams) = (queue.clone(), streams.clone());
@@ -74,6 +75,7 @@ impl Coordinator {
                 WakeUp::Listening => {
                     queue.speak_now();
                     claim_waits.look_now();
+                    streams.look_now();
                 }
                 WakeUp::Turn { lock, token, after } => queue.turn(&lock, &token, after),
                 WakeUp::PlaceTaken { lock, token, nonce } => {
@@ -92,7 +94,7 @@ impl Coordinator {
             queue,
             streams,
             claim_waits,
-            _background: Arc::new([speaking, listening]),
+            _background: Arc::new([speaking, looking, listening]),
             cleanups: Cleanups::new(store.clone()),
             store,
             limits,

@@ -45,6 +45,20 @@ pub struct Asked {
     pub stamp: i64,
 }
 
+/// How a lease stands that a stream kept alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It is on the stream.
+    Kept {
+        /// Time left on it.
+        lease_left: Duration,
+    },
+    /// It is on another stream by now, or on none.
+    Elsewhere,
+    /// Its token does not hold what it names.
+    Lost(LossReason),
+}
+
 impl Store {
     /// Waits until something is known of Redis's clock, no longer than until `limit`.
     pub async fn knows_the_time(&self, limit: Instant) {
@@ -102,6 +116,38 @@ impl Store {
             })
             .await?;
         renewed(&mut reply)
+    }
+
+    /// Looks how a lease stands, and leaves it as it is.
+    pub async fn look_at_lease(
+        &self,
+        stream: u64,
+        lease: &LeaseName,
+        limit: Instant,
+    ) -> Result<Standing, Failure> {
+        let (script, keys, token) = match lease {
+            LeaseName::Lock(id, token) => (&scripts::LOOK_AT_LOCK, keys::lock(id), token.as_str()),
+            LeaseName::Claim(id, token) => {
+                (&scripts::LOOK_AT_CLAIM, keys::claim(id), token.as_str())
+            }
+        };
+        let stream = self.stream(stream);
+        let mut reply = self
+            .run(script, &keys, limit, |call| {
+                call.arg(token).arg(&stream);
+            })
+            .await?;
+        match reply.kind.as_str() {
+            "kept" => {
+                let lease_end = reply.fields().integer()?;
+                Ok(Standing::Kept {
+                    lease_left: reply.left(lease_end),
+                })
+            }
+            "elsewhere" => Ok(Standing::Elsewhere),
+            "lost" => Ok(Standing::Lost(loss(&mut reply)?)),
+            _ => Err(reply.unknown()),
+        }
     }
 
     /// Ends a lease that a stream kept alive that is no more, unless another stream has it by now.

@@ -19,7 +19,7 @@ use crate::domain::failure::{Cause, Failure};
 use crate::metrics::{Metrics, ScriptMetrics};
 use crate::trace::{self, Database};
 use clock::Clock;
-pub use leases::Asked;
+pub use leases::{Asked, Standing};
 pub use locks::{Attempt, InQueue, Patience, Turns, Waiter};
 use pool::{Link, Pool};
 use redis::{ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};

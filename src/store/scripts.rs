@@ -97,6 +97,7 @@ scripts! {
     RENEW_CLAIM: claim / "renew_claim", Alike;
     DETACH_CLAIM: claim / "detach_claim", Alike;
     END_CLAIM: claim / "end_claim", Alike;
+    LOOK_AT_CLAIM: claim / "look_at_claim", Alike;
     COMPLETE: claim / "complete", Alike;
     ABANDON: claim / "abandon", Alike;
     UNDO_CLAIM: claim / "undo_claim", Alike;
@@ -107,6 +108,7 @@ scripts! {
     RENEW_LOCK: lock / "renew_lock", Alike;
     DETACH_LOCK: lock / "detach_lock", Alike;
     END_LOCK: lock / "end_lock", Alike;
+    LOOK_AT_LOCK: lock / "look_at_lock", Alike;
     RELEASE_LOCK: lock / "release_lock", Alike;
     UNDO_LOCK: lock / "undo_lock", Alike;
     GET_LOCK: lock / "get_lock", Alike;

@@ -15,12 +15,13 @@ use crate::support::redis::RedisServer;
 use crate::support::scripts::{Reply, Scripts, assemble};
 use crate::support::service::Service;
 
-const CLAIM_SCRIPTS: [&str; 10] = [
+const CLAIM_SCRIPTS: [&str; 11] = [
     "claim",
     "watch_claim",
     "renew_claim",
     "detach_claim",
     "end_claim",
+    "look_at_claim",
     "complete",
     "abandon",
     "undo_claim",

@@ -24,6 +24,73 @@ async fn ended(scripts: &mut Scripts, stream: &str, token: &str) -> String {
     reply.kind
 }
 
+/// Kind, and the reason of a loss.
+async fn looked_at(scripts: &mut Scripts, stream: &str, token: &str) -> Vec<String> {
+    let before = scripts.redis.server.dump().await;
+    let arguments = arguments([token, stream]);
+    let reply = scripts.run("look_at_claim", "k", &arguments).await;
+    assert_eq!(
+        scripts.redis.server.dump().await,
+        before,
+        "it is only looked at"
+    );
+    let row = reply.row().into_iter().map(str::to_owned).collect();
+    row
+}
+
+#[tokio::test]
+async fn look_at_claim_returns_all_that_its_header_documents() {
+    let mut scripts = claim_scripts().await;
+    let not_found = looked_at(&mut scripts, "s.1", "a").await;
+    assert_eq!(not_found, ["lost", "NOT_FOUND"]);
+    granted(&mut scripts, "k", Claim::by("a")).await;
+    assert_eq!(looked_at(&mut scripts, "s.1", "a").await, ["elsewhere"]);
+    renewed_by(&mut scripts, "s.1", 1, "a").await;
+    assert_eq!(looked_at(&mut scripts, "s.2", "a").await, ["elsewhere"]);
+    // A renewal beside the stream leaves it there, also of a lease that was over for long.
+    scripts.redis.pass(Duration::from_secs(600));
+    assert_eq!(looked_at(&mut scripts, "s.1", "a").await[0], "kept");
+    let beside = scripts.run("renew_claim", "k", &renewal("a")).await;
+    let lease_end = number(&beside, 0).to_string();
+    let kept = looked_at(&mut scripts, "s.1", "a").await;
+    assert_eq!(kept, ["kept", &lease_end]);
+    let late = arguments(["a", "s.1"]);
+    let late = scripts.run_late("look_at_claim", "k", &late).await;
+    assert_eq!(late.row(), ["late"]);
+
+    scripts.redis.pass(Duration::from_secs(61));
+    let fence = granted(&mut scripts, "k", Claim::by("b")).await;
+    renewed_by(&mut scripts, "s.1", 1, "b").await;
+    scripts.redis.pass(Duration::from_secs(61));
+    scripts
+        .run("resolve_claim", "k", &resolution(fence, "complete"))
+        .await;
+    // Whoever completed it, these two did not.
+    for (token, reason) in [("a", "TAKEN_OVER"), ("b", "FORCED")] {
+        let lost = looked_at(&mut scripts, "s.1", token).await;
+        assert_eq!(lost, ["lost", reason], "{token}");
+    }
+    scripts
+        .run("resolve_claim", "k", &resolution(fence, "forget"))
+        .await;
+    for (token, gives_up) in [("c", true), ("d", false)] {
+        granted(&mut scripts, "k", Claim::by(token)).await;
+        renewed_by(&mut scripts, "s.1", 1, token).await;
+        if gives_up {
+            let nothing_done = abandonment(token, "NONE");
+            scripts.run("abandon", "k", &nothing_done).await;
+        } else {
+            scripts
+                .run("complete", "k", &completion(token, "done"))
+                .await;
+        }
+        let lost = looked_at(&mut scripts, "s.1", token).await;
+        let reason = if gives_up { "RELEASED" } else { "COMPLETED" };
+        assert_eq!(lost, ["lost", reason]);
+    }
+    scripts.assert_header_was_seen("look_at_claim");
+}
+
 #[tokio::test]
 async fn detach_claim_returns_all_that_its_header_documents() {
     let mut scripts = claim_scripts().await;

@@ -308,6 +308,39 @@ async fn leases_that_were_to_end_while_redis_was_away_end_when_it_is_back() {
     world.finish().await;
 }
 
+/// Redis runs what it was sent, and its answer does not come.
+#[tokio::test]
+async fn a_lease_ends_with_its_stream_though_nobody_heard_that_it_was_on_it() {
+    let redis = RedisServer::start().await;
+    let to_redis = Proxy::start(Upstream::Unix(redis.socket_path()));
+    let settings = crate::support::service::store_timeout(Duration::from_millis(500));
+    let service = Service::at(&to_redis.redis_url(), settings).await;
+    service.is_ready().await;
+    let other = Service::start(&redis).await;
+    let mut elsewhere = other.coordination().await;
+    let held = AcquireLockRequest {
+        lease: proto_duration(LONG),
+        ..acquire("r", "a")
+    };
+    acquired(elsewhere.acquire_lock(held).await);
+    let client = service.coordination().await;
+    let mut stream = Stream::open(&client).await;
+    to_redis.set(Mode::SwallowReplies).await;
+    let answer = stream.ask(keep_until_close(&lock_ref("r", "a"))).await;
+    use claimlock::rpc::proto::keep_alive_response::Outcome;
+    assert!(matches!(answer, Outcome::Unavailable(_)), "{answer:?}");
+    to_redis.set(Mode::Pass).await;
+    drop(stream);
+    eventually("the lock to be free", async || {
+        let answer = elsewhere.acquire_lock(acquire("r", "b")).await;
+        let outcome = answer.expect("an answer").into_inner().outcome;
+        matches!(outcome, Some(LockOutcome::Acquired(_))).then_some(())
+    })
+    .await;
+    service.stop().await.expect("the service drains");
+    other.stop().await.expect("the service drains");
+}
+
 #[tokio::test]
 async fn thousands_of_leases_end_with_their_stream() {
     const LEASES: usize = 3000;

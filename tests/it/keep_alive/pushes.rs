@@ -238,6 +238,75 @@ async fn losses_are_told_again_once_a_broken_subscription_is_back() {
 }
 
 #[tokio::test]
+async fn what_was_lost_while_a_service_could_not_listen_is_told_when_it_can_again() {
+    let world = World::start().await;
+    let mut redis = world.redis.connect().await;
+    let may_subscribe = async |redis: &mut _, rule: &str| {
+        redis::cmd("ACL")
+            .arg(&["SETUSER", "default", rule])
+            .exec_async(redis)
+            .await
+            .expect("ACL is answered");
+    };
+    let mut stream = world.stream().await;
+    let mut other = world.stream_elsewhere().await;
+    let lock = world.hold_lock("forced", "a").await;
+    let moved = world.hold_lock("moved", "a").await;
+    let stands = world.hold_lock("stands", "a").await;
+    let brief = ClaimRequest {
+        lease: millis(100),
+        ..claim("taken", "a")
+    };
+    let claimed = world.hold_claim(brief, "a").await;
+    for lease in [&lock, &moved, &stands, &claimed] {
+        stream.ask(keep(lease)).await.renewed();
+    }
+    other.ask(keep(&moved)).await.renewed();
+
+    may_subscribe(&mut redis, "-subscribe").await;
+    redis::cmd("CLIENT")
+        .arg(&["KILL", "TYPE", "pubsub"])
+        .exec_async(&mut redis)
+        .await
+        .expect("CLIENT KILL is answered");
+    let mut admin = world.admin.clone();
+    admin
+        .force_release_lock(force_release("forced"))
+        .await
+        .expect("an answer");
+    let mut client = world.elsewhere.clone();
+    eventually("the claim to be taken over", async || {
+        let answer = client.claim(claim("taken", "b")).await;
+        use claimlock::rpc::proto::claim_response::Outcome;
+        let outcome = answer.expect("an answer").into_inner().outcome;
+        matches!(outcome, Some(Outcome::Claimed(_))).then_some(())
+    })
+    .await;
+    let channels: Vec<String> = redis::cmd("PUBSUB")
+        .arg(&["CHANNELS", "cl:w:*"])
+        .query_async(&mut redis)
+        .await
+        .expect("PUBSUB is answered");
+    assert_eq!(channels, [""; 0], "nobody heard of it");
+    may_subscribe(&mut redis, "+subscribe").await;
+
+    let mut told = vec![stream.next_lost().await, stream.next_lost().await];
+    let expected = [(claimed, LossReason::TakenOver), (lock, LossReason::Forced)];
+    told.sort_by_key(|(_, reason)| *reason != LossReason::TakenOver);
+    assert_eq!(told, expected);
+    // Nothing more comes, not of what stands either, and not of what is on another stream by now.
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    stream.ask(keep(&stands)).await.renewed();
+    admin
+        .force_release_lock(force_release("moved"))
+        .await
+        .expect("an answer");
+    assert_eq!(other.next_lost().await, (moved, LossReason::Forced));
+    stream.ask(keep(&stands)).await.renewed();
+    world.finish().await;
+}
+
+#[tokio::test]
 async fn a_tenant_that_was_left_to_the_service_is_named_where_it_speaks_unasked() {
     let world = World::start().await;
     let named = world.hold_lock("r", "a").await;

@@ -5,6 +5,7 @@ use crate::support::stream::Heard;
 
 const DETACH: &str = "detach_lock";
 const END: &str = "end_lock";
+const LOOK: &str = "look_at_lock";
 /// Where each script tells of a loss.
 const KEY: &str = "cl:l:{default/r}:e";
 
@@ -24,6 +25,13 @@ impl Scripts {
 
     async fn end(&mut self, stream: &str, token: &str) -> String {
         self.call(END, &[token, stream]).await.answer()
+    }
+
+    async fn look_by(&mut self, stream: &str, token: &str) -> Reply {
+        let before = self.redis.server.dump().await;
+        let looked = self.call(LOOK, &[token, stream]).await;
+        assert_eq!(self.redis.server.dump().await, before, "it only looks");
+        looked
     }
 }
 
@@ -93,6 +101,38 @@ async fn end_lock_answers_as_its_header_says() {
     scripts.redis.pass(Duration::from_secs(101));
     assert_eq!(scripts.end("s.1", "c").await, "kept");
     scripts.finish(END).await;
+}
+
+#[tokio::test]
+async fn look_at_lock_answers_as_its_header_says() {
+    let mut scripts = lock_scripts().await;
+    assert_eq!(scripts.look_by("s.1", "a").await.answer(), "lost NOT_FOUND");
+    scripts.granted(&ask("a")).await;
+    assert_eq!(scripts.look_by("s.1", "a").await.answer(), "elsewhere");
+    scripts.renew_by("s.1", 1, "a").await;
+    assert_eq!(scripts.look_by("s.2", "a").await.answer(), "elsewhere");
+    // A renewal beside the stream leaves it there, for longer.
+    scripts.redis.pass(Duration::from_secs(60));
+    let renewed = scripts.call(RENEW, &["a", "500000", "", "0"]).await;
+    scripts.redis.pass(Duration::from_secs(400));
+    let kept = scripts.look_by("s.1", "a").await;
+    assert_eq!(kept.answer(), "kept");
+    assert_eq!(kept.number(0), renewed.number(0));
+    scripts.assert_late(LOOK, &["a", "s.1"]).await;
+    scripts.call(RELEASE, &["a"]).await;
+    assert_eq!(scripts.look_by("s.1", "a").await.answer(), "lost RELEASED");
+
+    scripts.granted(&ask("b")).await;
+    scripts.renew_by("s.1", 1, "b").await;
+    scripts.redis.pass(Duration::from_secs(101));
+    let over = scripts.look_by("s.1", "b").await;
+    assert_eq!(over.answer(), "lost LEASE_OVER");
+    scripts.granted(&ask("c")).await;
+    let taken = scripts.look_by("s.1", "b").await;
+    assert_eq!(taken.answer(), "lost TAKEN_OVER");
+    scripts.call(FORCE, &["0", "0", "0"]).await;
+    assert_eq!(scripts.look_by("s.1", "c").await.answer(), "lost FORCED");
+    scripts.finish(LOOK).await;
 }
 
 #[tokio::test]
