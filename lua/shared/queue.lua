@@ -83,10 +83,20 @@ local function wake_next()
   if token then tell_service(w[SERVICE], 'turn', KEYS[2], token, text(wait)) end
 end
 
+-- Where the clock was set back, those whose services are gone would stand in the way until it is where it was.
+local function count_from_now()
+  local latest = text(now + SPOKEN_FOR)
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '(' .. latest, '+inf', 'LIMIT', 0, DROPPED_AT_ONCE)) do
+    redis.call('ZADD', DEADLINES, latest, token)
+  end
+end
+
 -- Drops those that nobody has spoken for in time.
 local function drop_silent()
-  local due = redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, 1)
-  if #due == 0 then return end
+  local next_due = redis.call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES')[2]
+  if not next_due then return end
+  count_from_now()
+  if now < tonumber(next_due) then return end
   local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
   if not grace then
     local newest = redis.call('ZREVRANGE', DEADLINES, 0, 0, 'WITHSCORES')
