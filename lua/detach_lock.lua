@@ -17,4 +17,5 @@ if not is_live(h) then return {now, 'lost', 'NOT_FOUND'} end
 h[NONCE] = ''
 disown(h, OWNER, ARGV[5], tonumber(ARGV[6]))
 put(token, h)
+keep()
 return {now, 'renewed', h[LEASE_END], h[FENCE]}

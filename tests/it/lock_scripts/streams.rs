@@ -138,6 +138,22 @@ async fn a_lease_belongs_to_the_stream_that_asked_since_the_clock_was_set_back()
 }
 
 #[tokio::test]
+async fn a_detached_lock_leaves_no_key_without_an_expiry_where_a_hand_deleted_some() {
+    for key in ["e", "l"] {
+        let mut scripts = lock_scripts().await;
+        scripts.granted(&ask("a")).await;
+        scripts.renew_by("s.1", 1, "a").await;
+        scripts
+            .redis
+            .evict(&format!("cl:l:{{default/r}}:{key}"))
+            .await;
+        let left = scripts.detach("s.1", 2, "a").await;
+        assert_eq!(left.answer(), "renewed");
+        assert_eq!(scripts.redis.server.keys_without_expiry().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_lease_that_was_detached_is_on_its_stream_no_more_whichever_is_heard_first() {
     let mut scripts = lock_scripts().await;
     scripts.granted(&ask("a")).await;
