@@ -15,4 +15,5 @@ if not h then return {now, 'lost', reason} end
 h[NONCE] = ''
 disown(h, OWNER, ARGV[5], tonumber(ARGV[6]))
 put(token, h)
+keep()
 return {now, 'renewed', h[LEASE_END], h[FENCE]}

@@ -37,14 +37,17 @@ end
 
 -- A lease belongs to the stream that asked for it last, its owner: '<service>.<number of the stream>', or '' for none. That
 -- one alone is told of its loss, and may end it. `at` is where a record has its owner, and next to that when it asked: the
--- stream's estimate of the time here. So one that asked earlier and is heard later takes nothing away.
+-- stream's estimate of the time here. So one that asked earlier and is heard later takes nothing away. A time to come says
+-- nothing: the clock was set back since.
+
+local function asked_later(record, at, stamp) return stamp > record[at + 1] or now < record[at + 1] end
 
 local function own(record, at, owner, stamp)
-  if stamp > record[at + 1] then record[at], record[at + 1] = owner, stamp end
+  if owner ~= '' and asked_later(record, at, stamp) then record[at], record[at + 1] = owner, stamp end
 end
 
 local function disown(record, at, owner, stamp)
-  if stamp <= record[at + 1] then return end
+  if not asked_later(record, at, stamp) then return end
   if record[at] == owner then record[at] = '' end
   record[at + 1] = stamp
 end

@@ -88,10 +88,21 @@ local function due(most)
   return redis.call('ZRANGEBYSCORE', DEADLINES, '-inf', text(now), 'LIMIT', 0, most)
 end
 
+-- Where the clock was set back, those whose services are gone would stand in the way until it is where it was.
+local function count_from_now()
+  local latest = text(now + SPOKEN_FOR)
+  for _, token in ipairs(redis.call('ZRANGEBYSCORE', DEADLINES, '(' .. latest, '+inf', 'LIMIT', 0, DROPPED_AT_ONCE)) do
+    redis.call('ZADD', DEADLINES, latest, token)
+  end
+end
+
 -- Drops those that nobody has spoken for in time. Only the calling service can tell whether Redis was away, by the answers
 -- that it did not get.
 local function drop_silent(redis_was_away)
-  if #due(1) == 0 then return end
+  local next_due = redis.call('ZRANGE', DEADLINES, 0, 0, 'WITHSCORES')[2]
+  if not next_due then return end
+  count_from_now()
+  if now < tonumber(next_due) then return end
   if redis_was_away then
     local grace = redis.call('ZSCORE', DEADLINES, GRACE_MARK)
     if not grace then redis.call('ZADD', DEADLINES, text(now + GRACE), GRACE_MARK) end

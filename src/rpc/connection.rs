@@ -26,6 +26,12 @@ const FIRST_BYTE_AT_DRAIN_WITHIN: Duration = Duration::from_millis(250);
 /// as one that only means harm. (Without being told, hyper cuts it at 20.)
 const MAX_STREAMS: u32 = 1000;
 const MAX_HEADER_BYTES: u32 = 32 * 1024;
+/// What of one call, and of all on a connection, may lie unread. A KeepAlive stream sends many small messages, and leaves them
+/// to lie while those before are asked. h2 takes too many of them on a connection for an attack, and cuts it with all calls on
+/// it: each that is shorter than 256 bytes is charged with what it lacks, to half of the connection's window. So that window is
+/// many times the other one, which a stream of the shortest messages that have a meaning, of some 35 bytes, is to fill unpunished.
+const CALL_WINDOW: u32 = 256 * 1024;
+const CONNECTION_WINDOW: u32 = 16 * 1024 * 1024;
 /// By how much of it an age may be missed either way: connections that began together, after a restart say, are not to end
 /// together.
 const AGE_JITTER: f64 = 0.1;
@@ -86,6 +92,8 @@ async fn served(stream: TcpStream, peer: SocketAddr, calls: Calls<Routes>) {
         .max_concurrent_streams(MAX_STREAMS)
         .max_pending_accept_reset_streams(MAX_STREAMS as usize)
         .max_header_list_size(MAX_HEADER_BYTES)
+        .initial_stream_window_size(CALL_WINDOW)
+        .initial_connection_window_size(CONNECTION_WINDOW)
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = Box::pin(connection);
     let ended = tokio::select! {

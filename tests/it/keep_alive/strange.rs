@@ -4,12 +4,14 @@ use super::*;
 use crate::support::BOUND;
 use crate::support::failures::{invalid, told};
 use crate::support::raw::{Raw, Sent, framed, framed_message};
+use crate::support::service::store_timeout;
 use crate::support::stream::keep;
 use claimlock::rpc::proto::lease_ref::Kind;
 use claimlock::rpc::proto::{KeepAliveRequest, LockRef};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tokio_stream::StreamExt as _;
+use tonic::Code;
 use tonic::transport::Endpoint;
 
 /// Bytes that look like nothing, the same on every run.
@@ -185,6 +187,31 @@ async fn a_client_that_does_not_read_is_not_read_from_any_more() {
         answer.expect("an answer").outcome.expect("one").renewed();
     }
     drop(answers);
+    world.finish().await;
+}
+
+#[tokio::test]
+async fn a_burst_of_messages_in_a_frame_each_cuts_no_connection() {
+    /// As of a process that has many leases, and renews them all at once.
+    const MESSAGES: usize = 30_000;
+    let world = World::with(store_timeout(LONG)).await;
+    let lease = world.hold_lock("r", "a").await;
+    let message = framed_message(&KeepAliveRequest {
+        request_id: 1,
+        ..keep(&lease)
+    });
+    let raw = Raw::to(&world.service).await;
+    // None is answered for now, so that most of them lie unread.
+    world.redis.stop_process();
+    let burst = Sent::in_frames(std::iter::repeat_n(message, MESSAGES));
+    let burst = tokio::spawn({
+        let raw = raw.clone();
+        async move { raw.call("KeepAlive", &[], burst).await }
+    });
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    world.redis.resume_process();
+    let status = burst.await.expect("the connection stands");
+    assert_eq!(status.code(), Code::Ok, "{status:?}");
     world.finish().await;
 }
 

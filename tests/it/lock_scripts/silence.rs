@@ -1,7 +1,7 @@
 //! Waiters whose services speak for them no more.
 
 use super::queue::{sharing, waiting};
-use super::{GET, ask, still_lock_scripts};
+use super::{GET, ask, lock_scripts, still_lock_scripts};
 use std::time::Duration;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -139,6 +139,37 @@ async fn those_who_are_silent_after_redis_was_away_hold_nobody_up_for_longer() {
     scripts.assert_no_queue().await;
     scripts.release("alive").await;
     scripts.granted(&dead).await;
+}
+
+#[tokio::test]
+async fn a_clock_that_is_set_back_has_those_whose_service_is_gone_hold_nobody_up_for_longer() {
+    const HOUR: u32 = 3600;
+    let mut scripts = lock_scripts().await;
+    scripts.redis.stop_at(2 * HOUR);
+    let long = super::Ask {
+        lease: 1_000_000_000,
+        ..ask("holder")
+    };
+    scripts.granted(&long).await;
+    scripts.queued(&waiting("dead").at("there")).await;
+    let alive = scripts.queued(&waiting("alive")).await;
+    // Nobody was heard for a while, so that all have time to be, also until later than it is then.
+    scripts.redis.pass(seconds(8.0));
+    scripts.redis_was_away = true;
+    scripts.keep("here", &[&alive]).await;
+    scripts.redis_was_away = false;
+    scripts.redis.stop_at(HOUR);
+    scripts.release("holder").await;
+    for _ in 0..4 {
+        scripts.keep("here", &[&alive]).await;
+        assert_eq!(scripts.answer(&alive).await, "queued");
+        scripts.redis.pass(seconds(0.7));
+    }
+    scripts.redis.pass(seconds(0.3));
+    let kept = scripts.keep("here", &[&alive]).await;
+    assert_eq!(kept.row()[1..3], ["alive", "0"]);
+    scripts.granted(&alive).await;
+    scripts.assert_no_queue().await;
 }
 
 /// A job that skips its turn where the lock is held would skip it for nobody.

@@ -154,6 +154,46 @@ async fn a_lease_belongs_to_the_stream_that_asked_last_not_to_the_one_that_was_h
 }
 
 #[tokio::test]
+async fn a_lease_belongs_to_the_stream_that_asked_since_the_clock_was_set_back() {
+    let mut scripts = lock_scripts().await;
+    scripts.redis.stop_at(7200);
+    let then = scripts.granted(&ask("a")).await.now;
+    scripts.renew_by("s.1", then, "a").await;
+    scripts.redis.stop_at(3600);
+    let now = then - 3600 * 1000 * MILLISECOND;
+    // A call that is no stream's still leaves it where it is.
+    scripts.renew_by("", 0, "a").await;
+    scripts.renew_by("t.1", now, "a").await;
+    assert_eq!(scripts.end("s.1", "a").await, "kept");
+    scripts.renew_by("s.1", now - 1, "a").await;
+    assert_eq!(scripts.end("s.1", "a").await, "kept", "it asked before");
+    assert_eq!(scripts.end("t.1", "a").await, "ended");
+
+    scripts.redis.stop_at(7200);
+    scripts.granted(&ask("b")).await;
+    scripts.renew_by("s.1", then, "b").await;
+    scripts.redis.stop_at(3600);
+    scripts.detach("s.1", now, "b").await;
+    assert_eq!(scripts.end("s.1", "b").await, "kept", "it was taken off");
+}
+
+#[tokio::test]
+async fn a_detached_lock_leaves_no_key_without_an_expiry_where_a_hand_deleted_some() {
+    for key in ["e", "l"] {
+        let mut scripts = lock_scripts().await;
+        scripts.granted(&ask("a")).await;
+        scripts.renew_by("s.1", 1, "a").await;
+        scripts
+            .redis
+            .evict(&format!("cl:l:{{default/r}}:{key}"))
+            .await;
+        let left = scripts.detach("s.1", 2, "a").await;
+        assert_eq!(left.answer(), "renewed");
+        assert_eq!(scripts.redis.server.keys_without_expiry().await, [""; 0]);
+    }
+}
+
+#[tokio::test]
 async fn a_lease_that_was_detached_is_on_its_stream_no_more_whichever_is_heard_first() {
     let mut scripts = lock_scripts().await;
     scripts.granted(&ask("a")).await;

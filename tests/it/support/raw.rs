@@ -38,6 +38,14 @@ impl Sent {
         }
     }
 
+    /// The same in a frame for each of these.
+    pub fn in_frames(chunks: impl IntoIterator<Item = Vec<u8>>) -> Self {
+        Self {
+            chunks: chunks.into_iter().collect(),
+            ends: true,
+        }
+    }
+
     /// Nothing but the end of the stream.
     pub fn nothing() -> Self {
         Self {
