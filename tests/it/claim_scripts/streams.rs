@@ -34,8 +34,7 @@ async fn looked_at(scripts: &mut Scripts, stream: &str, token: &str) -> Vec<Stri
         before,
         "it is only looked at"
     );
-    let row = reply.row().into_iter().map(str::to_owned).collect();
-    row
+    reply.row().into_iter().map(str::to_owned).collect()
 }
 
 #[tokio::test]
