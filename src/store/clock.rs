@@ -90,9 +90,11 @@ impl Clock {
         bounds.map_or(0, |bounds| bounds.lower + self.micros(limit))
     }
 
-    /// Whether Redis was away a moment ago: those that could not be heard then are yet to be heard again.
+    /// Whether Redis was away a moment ago, or is away, so that what is sent now is read once it is back: those that could
+    /// not be heard then are yet to be heard again.
     pub(super) fn was_away(&self) -> bool {
-        self.silence.ended_lately(self.micros(Instant::now()))
+        self.silence
+            .lasts_or_ended_lately(self.micros(Instant::now()))
     }
 
     /// The highest fencing token that a grant of this service's carried.
@@ -120,9 +122,11 @@ impl Silence {
         }
     }
 
-    fn ended_lately(&self, now: i64) -> bool {
+    fn lasts_or_ended_lately(&self, now: i64) -> bool {
+        let heard = self.heard.load(Ordering::Relaxed);
         let ended = self.ended.load(Ordering::Relaxed);
-        ended > 0 && now - ended < micros(AWAY_A_MOMENT_AGO)
+        (heard > 0 && now - heard > micros(AWAY_AFTER))
+            || (ended > 0 && now - ended < micros(AWAY_A_MOMENT_AGO))
     }
 }
 
@@ -207,16 +211,21 @@ mod tests {
     fn redis_was_away_for_a_while_after_it_was_not_heard_for_long() {
         let silence = Silence::default();
         let ms = |millis: i64| millis * 1000;
+        let away = |millis| silence.lasts_or_ended_lately(ms(millis));
         silence.heard(ms(5_000));
-        assert!(!silence.ended_lately(ms(5_000)), "it may have been there");
+        assert!(!away(5_000), "it may have been there");
         silence.heard(ms(6_000));
-        assert!(!silence.ended_lately(ms(6_000)));
+        assert!(!away(6_000) && !away(7_500));
+        // What is sent now is read when it is back.
+        assert!(away(7_600));
         silence.heard(ms(8_000));
         // One that was on its way says nothing.
         silence.heard(ms(7_900));
-        assert!(silence.ended_lately(ms(8_000)));
-        assert!(silence.ended_lately(ms(10_400)));
-        assert!(!silence.ended_lately(ms(10_500)));
+        assert!(away(8_000));
+        silence.heard(ms(9_000));
+        silence.heard(ms(10_000));
+        assert!(away(10_400));
+        assert!(!away(10_500));
     }
 
     #[test]
