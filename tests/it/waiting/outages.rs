@@ -1,10 +1,13 @@
 //! Wake-ups that are lost, a Redis that restarts, stands still or forgets: everybody gets the turn all the same, and soon.
 
-use super::{LOCK, Turn, World, leased, order, served, tell_hand_overs, waits};
-use crate::support::answers::acquired;
+use super::{LOCK, Turn, World, leased, order, served, stand, take_turn, tell_hand_overs, waits};
+use crate::support::answers::{acquired, held};
+use crate::support::blackhole::{Mode, Proxy, Upstream};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;
 use crate::support::requests::{acquire, release};
+use crate::support::service::{Service, patient};
+use claimlock::config::Settings;
 use redis::aio::MultiplexedConnection;
 use std::time::{Duration, Instant};
 
@@ -116,18 +119,26 @@ async fn a_redis_that_lost_the_queue_gets_it_back_in_the_order_of_each_service()
 
 #[tokio::test]
 async fn a_redis_that_stands_still_for_eight_seconds_keeps_the_order_of_those_who_wait() {
+    /// Locks whose leases end meanwhile: whoever is heard first goes past nobody.
+    const ENDED: [&str; 8] = ["a", "b", "c", "d", "e", "f", "g", "h"];
+    const EACH: usize = 6;
     let mut world = World::start().await;
-    let mut other = world.client(1);
     acquired(world.client(0).acquire_lock(waits(LOCK, "holder")).await);
-    // The lease of this one ends meanwhile.
-    let short = leased(Duration::from_secs(4), acquire("short", "holder"));
-    acquired(other.acquire_lock(short).await);
     let mut line = world.line_up(0..WAITERS).await;
-    let ends = tokio::spawn(async move {
-        let answer = other.acquire_lock(waits("short", "a")).await;
-        (answer, Instant::now())
-    });
-    super::stand(&mut world.admin, "short", 1).await;
+    let mut lines_of_ended = Vec::new();
+    for (place, lock) in ENDED.into_iter().enumerate() {
+        let short = leased(Duration::from_secs(6), acquire(lock, "holder"));
+        acquired(world.client(0).acquire_lock(short).await);
+        let mut line = Vec::new();
+        for number in 0..EACH {
+            // The first is now one service's, now the other's.
+            let client = world.client(number + place);
+            let request = waits(lock, &number.to_string());
+            line.push(tokio::spawn(take_turn(client, request, number)));
+            stand(&mut world.admin, lock, number + 1).await;
+        }
+        lines_of_ended.push(line);
+    }
 
     world.redis.stop_process();
     tokio::time::sleep(Duration::from_secs(8)).await;
@@ -142,12 +153,50 @@ async fn a_redis_that_stands_still_for_eight_seconds_keeps_the_order_of_those_wh
     let took = tell_hand_overs("redis stood still for 8 s", &turns, freed_at);
     assert!(took.longest < AT_LAST, "{took:?}");
 
-    let (answer, at) = ends.await.expect("no panic");
-    acquired(answer);
-    let took = at - resumed_at;
-    eprintln!("a lease that ended meanwhile: had by the next {took:?} after redis went on");
-    assert!(took < AT_LAST, "{took:?}");
+    for (lock, line) in ENDED.into_iter().zip(lines_of_ended) {
+        let turns = served(line).await;
+        assert_eq!(order(&turns), (0..EACH).collect::<Vec<_>>(), "lock {lock}");
+        let took = tell_hand_overs("a lease that ended meanwhile", &turns, resumed_at);
+        assert!(took.longest < AT_LAST, "{took:?}");
+    }
     world.queue_is_gone().await;
+}
+
+#[tokio::test]
+async fn a_service_that_reaches_redis_a_little_later_than_others_keeps_its_places() {
+    let redis = RedisServer::start().await;
+    let to_redis = Proxy::start(Upstream::Unix(redis.socket_path()));
+    let late = Service::at(&to_redis.redis_url(), Settings::default()).await;
+    late.is_ready().await;
+    // So patient that what it asks meanwhile is still of use when Redis goes on.
+    let early = Service::with(&redis, patient()).await;
+    let clients = [late.coordination().await, early.coordination().await];
+    let mut admin = early.admin().await;
+    let mut client = clients[1].clone();
+    let short = leased(Duration::from_secs(3), acquire(LOCK, "holder"));
+    acquired(client.acquire_lock(short).await);
+    let mut line = Vec::new();
+    for number in 0..10 {
+        let request = waits(LOCK, &number.to_string());
+        let client = clients[number % 2].clone();
+        line.push(tokio::spawn(take_turn(client, request, number)));
+        stand(&mut admin, LOCK, number + 1).await;
+    }
+    redis.stop_process();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let barging = tokio::spawn(async move { client.acquire_lock(acquire(LOCK, "x")).await });
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    to_redis.set(Mode::Cut).await;
+    redis.resume_process();
+    let resumed_at = Instant::now();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    to_redis.set(Mode::Pass).await;
+    held(barging.await.expect("no panic"));
+    let turns = served(line).await;
+    assert_eq!(order(&turns), (0..10).collect::<Vec<_>>());
+    let took = tell_hand_overs("one service came back late", &turns, resumed_at);
+    assert!(took.longest < AT_LAST, "{took:?}");
+    super::queue_is_gone(&redis).await;
 }
 
 #[tokio::test]
