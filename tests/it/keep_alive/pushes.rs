@@ -7,50 +7,47 @@ use crate::support::requests::{complete, millis, release};
 use crate::support::stream::{detach, keep};
 use claimlock::rpc::proto::{LossReason, Lost, resolve_claim_request::Resolution};
 
-/// Waits for the loss of a lease, and says how long after `since` it was told.
-async fn told_lost(
-    stream: &mut Stream,
-    since: Instant,
-    what: &str,
-) -> (LeaseRef, LossReason, Duration) {
-    let (lease, reason) = stream.next_lost().await;
-    let after = since.elapsed();
-    eprintln!("{what}: told after {after:?}");
-    assert!(after < SOON, "{what}: told after {after:?}");
-    (lease, reason, after)
+/// Waits for the loss of a lease, and says how long that takes from now.
+async fn time_until_told(stream: &mut Stream, lease: LeaseRef, reason: LossReason) -> Duration {
+    let since = Instant::now();
+    assert_eq!(stream.next_lost().await, (lease, reason));
+    since.elapsed()
 }
 
 #[tokio::test]
 async fn a_lock_that_is_taken_away_or_taken_over_is_told_to_be_lost_at_once() {
     let world = World::start().await;
-    let forced = world.hold_lock("forced", "a").await;
     let mut stream = world.stream().await;
-    stream.ask(keep(&forced)).await.renewed();
-    let mut admin = world.admin.clone();
-    let released = admin.force_release_lock(force_release("forced")).await;
-    let since = Instant::now();
-    assert_eq!(
-        released.expect("an answer").into_inner().released_holders,
-        1
-    );
-    let (lease, reason, _) = told_lost(&mut stream, since, "taken away").await;
-    assert_eq!((lease, reason), (forced, LossReason::Forced));
+    is_at_once("a lock taken away", async |round| {
+        let resource = format!("forced-{round}");
+        let forced = world.hold_lock(&resource, "a").await;
+        stream.ask(keep(&forced)).await.renewed();
+        let mut admin = world.admin.clone();
+        let released = admin.force_release_lock(force_release(&resource)).await;
+        let released = released.expect("an answer").into_inner();
+        assert_eq!(released.released_holders, 1);
+        time_until_told(&mut stream, forced, LossReason::Forced).await
+    })
+    .await;
 
-    let brief = AcquireLockRequest {
-        lease: millis(300),
-        ..acquire("over", "a")
-    };
-    world.acquire(brief).await;
-    let over = lock_ref("over", "a");
-    stream.ask(keep(&over)).await.renewed();
-    // Whoever waits has it as soon as the lease ends.
-    let waits = AcquireLockRequest {
-        wait: millis(20_000),
-        ..acquire("over", "b")
-    };
-    world.acquire(waits).await;
-    let (lease, reason, _) = told_lost(&mut stream, Instant::now(), "taken over").await;
-    assert_eq!((lease, reason), (over, LossReason::TakenOver));
+    is_at_once("a lock taken over", async |round| {
+        let resource = format!("over-{round}");
+        let brief = AcquireLockRequest {
+            lease: millis(300),
+            ..acquire(&resource, "a")
+        };
+        world.acquire(brief).await;
+        let over = lock_ref(&resource, "a");
+        stream.ask(keep(&over)).await.renewed();
+        // Whoever waits has it as soon as the lease ends.
+        let waits = AcquireLockRequest {
+            wait: millis(20_000),
+            ..acquire(&resource, "b")
+        };
+        world.acquire(waits).await;
+        time_until_told(&mut stream, over, LossReason::TakenOver).await
+    })
+    .await;
     world.finish().await;
 }
 
@@ -63,41 +60,41 @@ async fn a_claim_that_is_taken_over_or_resolved_is_told_to_be_lost_at_once() {
         lease: millis(100),
         ..claim(key, name)
     };
-    let taken = world.hold_claim(brief("taken", "a"), "a").await;
-    stream.ask(keep(&taken)).await.renewed();
-    eventually("the claim to be taken over", async || {
-        let answer = client.claim(claim("taken", "b")).await;
-        let outcome = answer.expect("an answer").into_inner().outcome;
-        use claimlock::rpc::proto::claim_response::Outcome;
-        matches!(outcome, Some(Outcome::Claimed(_))).then_some(())
+    is_at_once("a claim taken over", async |round| {
+        let key = format!("taken-{round}");
+        let taken = world.hold_claim(brief(&key, "a"), "a").await;
+        stream.ask(keep(&taken)).await.renewed();
+        world.take_over(&key).await;
+        time_until_told(&mut stream, taken, LossReason::TakenOver).await
     })
     .await;
-    let (lease, reason, _) = told_lost(&mut stream, Instant::now(), "taken over").await;
-    assert_eq!((lease, reason), (taken, LossReason::TakenOver));
 
-    for (key, how) in [
+    for (what, how) in [
         ("completed", None),
         ("forgotten", Some(Resolution::Forget(Default::default()))),
     ] {
-        let grant = claimed(client.claim(brief(key, "a")).await);
-        let resolved = claim_ref(key, "a");
-        stream.ask(keep(&resolved)).await.renewed();
-        let mut admin = world.admin.clone();
-        let mut resolution = resolve_claim(key, grant.fencing_token);
-        if let Some(how) = how {
-            resolution.resolution = Some(how);
-        }
-        eventually("the claim to be resolved", async || {
-            let answer = admin.resolve_claim(resolution.clone()).await;
-            answer
-                .expect("an answer")
-                .into_inner()
-                .resolved
-                .then_some(())
+        is_at_once(what, async |round| {
+            let key = format!("{what}-{round}");
+            let grant = claimed(client.claim(brief(&key, "a")).await);
+            let resolved = claim_ref(&key, "a");
+            stream.ask(keep(&resolved)).await.renewed();
+            let mut admin = world.admin.clone();
+            let mut resolution = resolve_claim(&key, grant.fencing_token);
+            if let Some(how) = how.clone() {
+                resolution.resolution = Some(how);
+            }
+            eventually("the claim to be resolved", async || {
+                let answer = admin.resolve_claim(resolution.clone()).await;
+                answer
+                    .expect("an answer")
+                    .into_inner()
+                    .resolved
+                    .then_some(())
+            })
+            .await;
+            time_until_told(&mut stream, resolved, LossReason::Forced).await
         })
         .await;
-        let (lease, reason, _) = told_lost(&mut stream, Instant::now(), key).await;
-        assert_eq!((lease, reason), (resolved, LossReason::Forced));
     }
     world.finish().await;
 }
@@ -274,14 +271,7 @@ async fn what_was_lost_while_a_service_could_not_listen_is_told_when_it_can_agai
         .force_release_lock(force_release("forced"))
         .await
         .expect("an answer");
-    let mut client = world.elsewhere.clone();
-    eventually("the claim to be taken over", async || {
-        let answer = client.claim(claim("taken", "b")).await;
-        use claimlock::rpc::proto::claim_response::Outcome;
-        let outcome = answer.expect("an answer").into_inner().outcome;
-        matches!(outcome, Some(Outcome::Claimed(_))).then_some(())
-    })
-    .await;
+    world.take_over("taken").await;
     let channels: Vec<String> = redis::cmd("PUBSUB")
         .arg(&["CHANNELS", "cl:w:*"])
         .query_async(&mut redis)
