@@ -13,7 +13,7 @@ use crate::support::blackhole::{Proxy, Upstream};
 use crate::support::eventually;
 use crate::support::redis::RedisServer;
 use crate::support::requests::{acquire, claim};
-use crate::support::service::{Admin, Coordination, Service, coordination};
+use crate::support::service::{Admin, Coordination, Service, coordination, patient};
 use crate::support::stream::{Expect as _, Stream, claim_ref, keep_until_close, lock_ref};
 use claimlock::config::Settings;
 use claimlock::rpc::proto::acquire_lock_response::Outcome as LockOutcome;
@@ -62,7 +62,7 @@ impl World {
     async fn with(settings: Settings) -> Self {
         let redis = RedisServer::start().await;
         let service = Service::with(&redis, settings).await;
-        let other = Service::start(&redis).await;
+        let other = Service::with(&redis, patient()).await;
         Self {
             to_service: Proxy::start(Upstream::Tcp(service.grpc)),
             elsewhere: other.coordination().await,
