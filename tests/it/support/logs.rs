@@ -2,7 +2,8 @@
 
 use serde_json::Value;
 use std::io::{self, Write};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, LazyLock, Mutex};
+use tracing::Dispatch;
 use tracing::subscriber::DefaultGuard;
 use tracing_subscriber::layer::SubscriberExt as _;
 
@@ -30,8 +31,14 @@ impl Write for Written {
     }
 }
 
+/// Where there is just one subscriber, whether an event is of interest is asked of the thread alone that comes to it first:
+/// that of another test, which has none. So there is another one, of which nothing is asked.
+static ANOTHER: LazyLock<Dispatch> =
+    LazyLock::new(|| Dispatch::new(tracing_subscriber::registry()));
+
 impl Logs {
     pub fn capture() -> Self {
+        LazyLock::force(&ANOTHER);
         let written = Written::default();
         let writer = written.clone();
         let lines = tracing_subscriber::fmt::layer()
