@@ -2,6 +2,7 @@
 
 use super::BOUND;
 use super::channel::Channel;
+use super::failures::told;
 use super::requests::token;
 use super::scripts::Scripts;
 use super::service::Coordination;
@@ -13,8 +14,9 @@ use claimlock::rpc::proto::{
 };
 use redis::aio::MultiplexedConnection;
 use tokio::sync::mpsc;
+use tokio_stream::StreamExt as _;
 use tokio_stream::wrappers::ReceiverStream;
-use tonic::{Status, Streaming};
+use tonic::{Code, Status, Streaming};
 
 /// What a client may have under way.
 const SENT_AT_ONCE: usize = 16;
@@ -101,16 +103,55 @@ impl Stream {
             ..
         } = self;
         drop(requests);
-        let mut heard = Vec::new();
-        let rest = async {
-            while let Some(answer) = answers.message().await? {
-                heard.push(answer);
-            }
-            Ok(())
-        };
-        let end = tokio::time::timeout(BOUND, rest).await;
-        (heard, end.expect("the stream ends"))
+        hear_out(&mut answers).await
     }
+
+    /// Sends no more either, but does not say so: it is the service that ends the stream, and says `draining` before. What it
+    /// answered up to then.
+    pub async fn is_drained(mut self) -> Vec<KeepAliveResponse> {
+        let (mut heard, end) = hear_out(&mut self.answers).await;
+        let last = heard.pop().expect("something is told");
+        assert_eq!((last.request_id, &last.lease_ref), (0, &None));
+        last.outcome.expect("an outcome").draining();
+        let told = told(&end.expect_err("it does not end well"));
+        assert_eq!(
+            (told.code, told.reason.as_str()),
+            (Code::Unavailable, "DRAINING")
+        );
+        assert!(told.retry_after.is_some(), "{told:?}");
+        heard
+    }
+}
+
+async fn hear_out(
+    answers: &mut Streaming<KeepAliveResponse>,
+) -> (Vec<KeepAliveResponse>, Result<(), Status>) {
+    let mut heard = Vec::new();
+    let rest = async {
+        while let Some(answer) = answers.message().await? {
+            heard.push(answer);
+        }
+        Ok(())
+    };
+    let end = tokio::time::timeout(BOUND, rest).await;
+    (heard, end.expect("the stream ends"))
+}
+
+/// Sends that many renewals of a lease, and reads no answer for as long as the value is kept.
+pub async fn never_reads(
+    client: &Coordination,
+    lease: &LeaseRef,
+    renewals: i64,
+) -> Streaming<KeepAliveResponse> {
+    let messages = tokio_stream::iter(1..=renewals).map({
+        let lease = lease.clone();
+        move |request_id| KeepAliveRequest {
+            request_id,
+            ..keep_until_close(&lease)
+        }
+    });
+    let unread = client.clone().keep_alive(messages).await;
+    unread.expect("a stream").into_inner()
 }
 
 /// What an outcome has to be.
@@ -118,6 +159,7 @@ pub trait Expect {
     fn renewed(self) -> Renewed;
     fn lost(self) -> LossReason;
     fn error(self) -> CallError;
+    fn draining(self);
 }
 
 impl Expect for Outcome {
@@ -146,6 +188,11 @@ impl Expect for Outcome {
             Self::Error(error) => error,
             other => panic!("no error: {other:?}"),
         }
+    }
+
+    #[track_caller]
+    fn draining(self) {
+        assert!(matches!(self, Self::Draining(_)), "{self:?}");
     }
 }
 
