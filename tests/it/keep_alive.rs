@@ -6,6 +6,7 @@ mod messages;
 mod pushes;
 mod renewals;
 mod seen;
+mod shutdown;
 mod strange;
 
 use crate::support::answers::{acquired, claimed};
