@@ -1,12 +1,15 @@
 //! What is seen of a stream from outside: its lines in the log. Metrics stand with what they count.
 
 use super::*;
+use crate::support::answers::released;
 use crate::support::calls::force_release;
 use crate::support::logs::Logs;
+use crate::support::metrics::Scrape;
+use crate::support::requests::release;
 use crate::support::service::store_timeout;
-use crate::support::stream::keep;
-use claimlock::rpc::proto::KeepAliveRequest;
+use crate::support::stream::{detach, keep};
 use claimlock::rpc::proto::keep_alive_response::Outcome;
+use claimlock::rpc::proto::{KeepAliveRequest, LossReason};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -112,4 +115,22 @@ async fn each_loss_and_each_error_is_a_line_of_its_own_and_a_renewal_is_none() {
     ];
     assert_eq!(lines, expected);
     world.finish().await;
+}
+
+/// Clients release and then take off the stream: each lock that was held without any trouble would be a loss.
+#[tokio::test]
+async fn a_lease_that_is_taken_off_after_its_release_is_no_loss_in_log_and_metrics() {
+    let world = World::start().await;
+    let lease = world.hold_lock("r", "a").await;
+    let mut stream = world.stream().await;
+    let logs = Logs::capture();
+    stream.ask(keep(&lease)).await.renewed();
+    let mut client = coordination(world.service.grpc).await;
+    released(client.release_lock(release("r", "a")).await);
+    let told = stream.ask(detach(&lease)).await.lost();
+    assert_eq!(told, LossReason::Released);
+    assert_eq!(lines(&logs), [] as [Value; 0]);
+    let scrape = Scrape::of(&world.service).await;
+    let lost = scrape.value("claimlock_lease_lost_total{reason=\"released\"}");
+    assert_eq!(lost, 0.0);
 }
