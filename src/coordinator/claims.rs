@@ -29,6 +29,7 @@ impl Coordinator {
         let undo = Undo {
             what: What::Claim(claim.id.clone(), claim.token.clone()),
             nonce: nonce.clone(),
+            given_up_at: time.given_up_at(),
             until: time.limit + lease,
         };
         let claim = Arc::new(claim);

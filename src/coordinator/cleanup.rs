@@ -48,6 +48,8 @@ pub(super) struct Undo {
     pub(super) what: What,
     /// Names the call whose grant it is.
     pub(super) nonce: Nonce,
+    /// When its caller stops listening, if it said so.
+    pub(super) given_up_at: Option<Instant>,
     /// By then the lease has ended, and there is nothing left to undo.
     pub(super) until: Instant,
 }
@@ -82,6 +84,8 @@ impl Cleanups {
         call: impl Future<Output = Result<T, Failure>> + Send + 'static,
         is_new_grant: fn(&T) -> bool,
     ) -> Result<(T, Option<Grant>), Failure> {
+        let given_up_at = undo.given_up_at;
+        let is_given_up = || given_up_at.is_some_and(|at| at <= Instant::now());
         let grant = Grant {
             undo: Some(undo),
             cleanups: self.clone(),
@@ -105,8 +109,9 @@ impl Cleanups {
         match task.await {
             Ok((Ok(outcome), grant)) => Ok((outcome, grant)),
             Ok((Err(failure), grant)) => {
-                // The caller is told that nobody knows, and asks again with its token or gives up.
-                if let Some(grant) = grant.filter(|_| !matches!(failure, Failure::Cancelled)) {
+                // The caller is told that nobody knows, and asks again with its token: unless it has no more time to.
+                let asks_again = !matches!(failure, Failure::Cancelled) && !is_given_up();
+                if let Some(grant) = grant.filter(|_| asks_again) {
                     grant.heard();
                 }
                 Err(failure)

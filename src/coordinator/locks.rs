@@ -34,6 +34,7 @@ impl Coordinator {
         let undo = Undo {
             what: What::Lock(request.id.clone(), request.token.clone(), speaking),
             nonce: nonce.clone(),
+            given_up_at: time.given_up_at(),
             until: time.limit + lasting,
         };
         let id = request.id.clone();

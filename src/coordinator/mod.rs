@@ -31,6 +31,8 @@ use tokio_util::task::AbortOnDropHandle;
 pub struct CallTime {
     /// When it has to be answered.
     pub limit: Instant,
+    /// That is when its caller stops listening, and not when the store had its time.
+    pub is_callers: bool,
     /// Cancelled where it is to wait no longer, since the service or its connection is about to end.
     pub drain: CancellationToken,
 }
@@ -44,6 +46,11 @@ impl CallTime {
         let all = self.limit.saturating_duration_since(started);
         let last_try = (all / 10).min(LONGEST_LAST_TRY);
         (started + wait).min(self.limit - last_try)
+    }
+
+    /// When its caller gives it up, if ever.
+    fn given_up_at(&self) -> Option<Instant> {
+        self.is_callers.then_some(self.limit)
     }
 }
 

@@ -73,6 +73,7 @@ impl TimeLimit {
     pub(super) fn with(self, drain: CancellationToken) -> CallTime {
         CallTime {
             limit: self.at,
+            is_callers: self.caller_is_first,
             drain,
         }
     }

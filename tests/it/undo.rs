@@ -1,6 +1,7 @@
 //! Callers that go away before they hear of their grant: it is taken back, unless somebody else heard of it.
 
 mod cancellations;
+mod deadlines;
 
 use crate::support::answers::{
     abandoned, acquired, claim_renewed, claimed, completed, held, in_flight, lock_renewed,
