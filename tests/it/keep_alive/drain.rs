@@ -25,7 +25,7 @@ async fn a_hundred_streams_are_told_that_the_service_drains_and_lose_nothing() {
         ..
     } = world;
     let started = Instant::now();
-    let hearing = streams.into_iter().map(Stream::is_drained);
+    let hearing = streams.into_iter().map(Stream::drained);
     let (ended, drained) = tokio::join!(join_all(hearing), service.stop());
     drained.expect("the service drains");
     eprintln!(
@@ -76,7 +76,7 @@ async fn what_is_under_way_when_the_service_drains_is_answered_before() {
     let stopping = tokio::spawn(service.stop());
     idle.next().await.outcome.expect("an outcome").draining();
     redis.resume_process();
-    let heard = stream.is_drained().await;
+    let heard = stream.drained().await;
     assert_eq!(heard.len(), UNDER_WAY, "{heard:?}");
     for answer in heard {
         answer.outcome.expect("an outcome").renewed();

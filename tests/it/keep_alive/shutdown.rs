@@ -101,7 +101,7 @@ async fn a_program_that_is_told_to_end_tells_everybody_and_takes_nothing_away() 
 
     let signalled = Instant::now();
     program.signal(Signal::SIGTERM);
-    let drained = join_all(streams.into_iter().map(Stream::is_drained));
+    let drained = join_all(streams.into_iter().map(Stream::drained));
     let (heard, end) = tokio::join!(drained, program.ends());
     let ended = signalled.elapsed();
     eprintln!("ended after {ended:?}");

@@ -108,7 +108,7 @@ impl Stream {
 
     /// Sends no more either, but does not say so: it is the service that ends the stream, and says `draining` before. What it
     /// answered up to then.
-    pub async fn is_drained(mut self) -> Vec<KeepAliveResponse> {
+    pub async fn drained(mut self) -> Vec<KeepAliveResponse> {
         let (mut heard, end) = hear_out(&mut self.answers).await;
         let last = heard.pop().expect("something is told");
         assert_eq!((last.request_id, &last.lease_ref), (0, &None));
