@@ -9,6 +9,7 @@ mod order;
 mod outages;
 mod sharing;
 mod timing;
+mod walk;
 
 use crate::support::answers::{Answer, released};
 use crate::support::calls::get_lock;

@@ -198,7 +198,7 @@ impl Walk {
         self.log.push(format!("{millis} ms pass"));
         let millis = u64::try_from(millis).expect("time passes");
         self.heard.scripts.redis.pass(Duration::from_millis(millis));
-        self.look(None).await;
+        self.look(None, None).await;
     }
 
     fn forget(&mut self, ask: &Ask) {
@@ -214,7 +214,7 @@ impl Walk {
     async fn run(&mut self, script: &str, own: &[&str]) -> Reply {
         let reply = self.heard.scripts.run(script, "r", &texts(own)).await;
         self.log.push(format!("{script} {own:?}: {reply:?}"));
-        self.look(None).await;
+        self.look(None, None).await;
         reply
     }
 
@@ -223,7 +223,7 @@ impl Walk {
         let reply = self.heard.scripts.run(ACQUIRE, "r", &own).await;
         self.log.push(format!("{ask:?}: {reply:?}"));
         let had_it = self.before.live.contains(&ask.token);
-        let mut granted = None;
+        let (mut granted, mut new_place) = (None, None);
         match reply.answer().as_str() {
             "queued" => {
                 let own = Ask {
@@ -233,6 +233,10 @@ impl Walk {
                 };
                 let waiters = self.spoken_for.entry(ask.service).or_default();
                 waiters.insert(ask.token.clone(), own);
+                // One that was silent for too long stands at the end again.
+                if ask.ticket == 0 && reply.number(4) >= reply.now {
+                    new_place = Some(ask.token.clone());
+                }
                 if reply.number(5) == 1 {
                     self.try_at.insert(ask.token.clone(), reply.number(1));
                 }
@@ -248,7 +252,7 @@ impl Walk {
             _ if ask.how == "no" => {}
             _ => self.forget(&ask),
         }
-        self.look(granted).await;
+        self.look(granted, new_place).await;
     }
 
     async fn speaks(&mut self, service: &'static str) {
@@ -276,11 +280,11 @@ impl Walk {
         if !first.is_empty() {
             self.try_at.insert(first, reply.now + reply.number(1));
         }
-        self.look(None).await;
+        self.look(None, None).await;
     }
 
     /// Everything that has to hold after any step.
-    async fn look(&mut self, granted: Option<String>) {
+    async fn look(&mut self, granted: Option<String>, new_place: Option<String>) {
         let (now, values) = self.heard.scripts.look("r", LOOK).await;
         for told in self.heard.told().await {
             let words: Vec<&str> = told.split(' ').collect();
@@ -314,7 +318,9 @@ impl Walk {
             "{live:?}\n{self}"
         );
         let stayed = |one: &[String], other: &[String]| {
-            let stay = one.iter().filter(|token| other.contains(token));
+            let stay = one
+                .iter()
+                .filter(|token| other.contains(token) && new_place.as_ref() != Some(*token));
             stay.cloned().collect::<Vec<_>>()
         };
         assert_eq!(

@@ -2,6 +2,7 @@
 //! describe it and from nothing that implements it.
 //!
 //! * [`claims`] and [`locks`] hold one key and one resource in memory, and answer plain calls.
+//! * [`queue`] puts those who wait in turn in front of a resource, where time stands still.
 //! * [`clock`] lets them do so without knowing the exact time.
 //! * [`ops`] makes random sequences of calls, [`coverage`] counts which cells of the tables they hit.
 //! * [`check`] sends a sequence to a service and compares.
@@ -20,6 +21,8 @@ mod fake;
 pub mod locks;
 mod locks_rows;
 pub mod ops;
+pub mod queue;
+mod queue_rows;
 mod self_check;
 mod spent;
 
