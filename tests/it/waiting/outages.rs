@@ -200,6 +200,26 @@ async fn a_service_that_reaches_redis_a_little_later_than_others_keeps_its_place
 }
 
 #[tokio::test]
+async fn a_redis_that_is_out_of_memory_keeps_the_places_until_it_has_some() {
+    let mut world = World::start().await;
+    acquired(world.client(0).acquire_lock(waits(LOCK, "holder")).await);
+    let line = world.line_up(0..6).await;
+    let mut connection = world.redis.connect().await;
+    command(&mut connection, &["CONFIG", "SET", "maxmemory", "1"]).await;
+    world.release("holder").await;
+    // Longer than a place lasts that nobody speaks for.
+    tokio::time::sleep(Duration::from_millis(3_500)).await;
+    assert_eq!(world.queue_length().await, 6);
+    let freed_at = Instant::now();
+    command(&mut connection, &["CONFIG", "SET", "maxmemory", "0"]).await;
+    let turns = served(line).await;
+    assert_eq!(order(&turns), (0..6).collect::<Vec<_>>());
+    let took = tell_hand_overs("redis was out of memory", &turns, freed_at);
+    assert!(took.longest < AT_LAST, "{took:?}");
+    world.queue_is_gone().await;
+}
+
+#[tokio::test]
 async fn a_lock_whose_keys_are_deleted_by_hand_goes_to_those_who_wait() {
     let mut world = World::start().await;
     acquired(world.client(0).acquire_lock(waits(LOCK, "holder")).await);
