@@ -16,6 +16,7 @@ use crate::support::service::{Coordination, Service, coordination};
 use claimlock::config::Settings;
 use claimlock::rpc::proto::{ListLocksRequest, LockHeld};
 use nix::sys::signal::Signal;
+use std::error::Error as _;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tonic::Code;
@@ -150,6 +151,10 @@ async fn turn_at_any(services: [SocketAddr; 2], number: usize) -> (Result<Turn, 
                     return (Err(format!("{status:?}")), moves);
                 }
                 tokio::time::sleep(told.retry_after.expect("when to be back")).await;
+            }
+            // Its connection ended before the call was sent: the client says so itself.
+            Err(Err(status)) if status.source().is_some() => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
             }
             Err(other) => return (Err(format!("{other:?}")), moves),
         }
